@@ -1,0 +1,1 @@
+"""The dataset: from a Batch to queryable DuckDB rows. Imports only checkpoints."""

@@ -1,0 +1,1 @@
+"""The service: reads DynamoDB and its stream, feeds the accelerator, reports."""

@@ -1,0 +1,1 @@
+"""Instruments, recorder, exporters. Imports nothing of ours."""
