@@ -1,0 +1,74 @@
+# dynaduck. Needs Python 3.11 or newer, make and pip; everything else goes into .venv.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .venv/bin
+CODE := connector accelerator checkpoints metrics emulator
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+SOAK_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs situations constraints clean
+
+help: ## This list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+venv: .venv/.installed ## Make .venv and install; costs nothing when nothing changed
+
+.venv/.installed: pyproject.toml constraints.txt .ci/venv
+	@PYTHON="$(PYTHON)" .ci/venv .venv
+
+demo: venv ## The whole product on an emulated table, ends by proving both sides equal (DEMO_ARGS="--seconds 20")
+	@$(BIN)/dynaduck demo $(DEMO_ARGS)
+
+test: venv test-duckdb155 ## The suite, on DuckDB 2.0 and, where DuckDB matters, on 1.5.5
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_ARGS)
+
+# DuckDB 1.5.5 alone in a directory that comes first on the path; the rest is .venv's.
+.venv155/.installed: .venv/.installed
+	@if [ ! -d .venv155/duckdb ]; then \
+	  rm -rf .venv155 && $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target .venv155 duckdb==1.5.5; \
+	fi
+	@touch $@
+
+test-duckdb155: .venv155/.installed ## The tests that touch DuckDB, on DuckDB 1.5.5
+	@PYTHONPATH=.venv155 $(BIN)/python -c 'import duckdb, sys; sys.exit(duckdb.__version__ != "1.5.5")'
+	PYTHONPATH=.venv155 $(BIN)/python -m pytest -n 2 --dist worksteal -m "uses_duckdb and not soak" --none-is-fine $(PYTEST_ARGS)
+
+soak: venv ## The long runs: hundreds of kills, hours of virtual time
+	$(BIN)/python -m pytest -m soak --timeout 7200 $(SOAK_ARGS)
+
+lint: venv ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE) tests bench
+	$(BIN)/lint-imports --no-cache
+
+format: venv ## Let ruff rewrite what it can
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+bench: venv ## Every benchmark, with a results table (BENCH_ARGS)
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+bench-quick: venv ## The benchmarks, a minute in all
+	$(BIN)/python -m bench --quick $(BENCH_ARGS)
+
+docs: venv ## Write the generated pages of docs/ anew
+	$(BIN)/python -m connector.settings_page > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+
+situations: venv ## The tests of the public reports, and the numbers that have none
+	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)
+
+constraints: ## Resolve anew and write constraints.txt (asks the network)
+	rm -rf .venv.resolve && python3.11 -m venv .venv.resolve
+	.venv.resolve/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	{ echo "# The versions that the suite is run with. Written by: make constraints"; \
+	  .venv.resolve/bin/python -m pip freeze --exclude-editable; } > constraints.txt
+	rm -rf .venv.resolve
+
+clean: ## Remove the environments and caches
+	rm -rf .venv .venv155 .venv.resolve .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What the numbers in the documentation were measured with."""

@@ -1,0 +1,1 @@
+"""Named failpoints, signals and scripted outcomes."""

@@ -1,0 +1,1 @@
+"""Hypothesis: models, state machines, round trips."""
