@@ -1,4 +1,4 @@
-"""What holds for every test: which ones also run on the older DuckDB, and the table of situations."""
+"""What holds for every test: which also run on the older DuckDB, and the table of situations."""
 
 from __future__ import annotations
 
