@@ -28,7 +28,7 @@ from typing import ClassVar
 
 
 class Retry(StrEnum):
-    """What a loop does next. Everything but `NO` is tried again for ever, with a capped back-off."""
+    """What a loop does next. All but `NO` is tried again for ever, with a capped back-off."""
 
     NO = "no"
     BACKOFF = "backoff"
@@ -63,7 +63,7 @@ class ConfigError(DynaduckError):
 
 
 class SourceError(DynaduckError):
-    """A call to DynamoDB that gave no usable answer. `aws_code` is AWS's own name for it, if any."""
+    """A call to DynamoDB without a usable answer. `aws_code` is AWS's name for it, if any."""
 
     code = "source"
     retry = Retry.BACKOFF
