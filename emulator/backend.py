@@ -1,0 +1,287 @@
+"""DynamoDB of one region: moto's backend with our tables, updates and transactions.
+
+Owns the tables of the region. Must not know requests, HTTP or faults. Not safe for threads: the
+caller holds the world's lock.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moto.core.exceptions import JsonRESTError
+from moto.dynamodb.exceptions import (
+    ConditionalCheckFailed,
+    DeletionProtectedException,
+    ItemSizeTooLarge,
+    ItemSizeToUpdateTooLarge,
+    MultipleTransactionsException,
+    ResourceInUseException,
+    StreamAlreadyEnabledException,
+    TooManyTransactionsException,
+    TransactionCanceledException,
+    TransactWriteSingleOpException,
+)
+from moto.dynamodb.models import DynamoDBBackend
+from moto.dynamodb.models.dynamo_type import DynamoType, Item
+from moto.dynamodb.parsing.executors import UpdateExpressionExecutor
+from moto.dynamodb.parsing.expressions import UpdateExpressionParser
+from moto.dynamodb.parsing.validators import UpdateExpressionValidator
+
+from emulator.attributes import Attributes, normalise_item
+from emulator.errors import AwsError
+from emulator.storage import ItemKey
+from emulator.tables import Table
+
+if TYPE_CHECKING:
+    from emulator.streams import Stream
+
+# Sums of two legal numbers are exact within this precision; the limit of 38 digits is checked on
+# the result.
+_EXACT = decimal.Context(prec=300, traps=[decimal.Inexact, decimal.InvalidOperation])
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One write of a transaction that has passed its condition."""
+
+    table: Table
+    key: ItemKey
+    attributes: Attributes | None
+
+
+class Backend(DynamoDBBackend):
+    """The tables of one region."""
+
+    tables: dict[str, Table]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        region: str,
+        account_id: str,
+        *,
+        clock_s: Callable[[], float],
+        new_table_id: Callable[[], str],
+        open_stream: Callable[[Table, str], Stream],
+    ) -> None:
+        super().__init__(region, account_id)
+        self._clock_s = clock_s
+        self._new_table_id = new_table_id
+        self._open_stream = open_stream
+
+    def get_table(self, table_name: str) -> Table:
+        return super().get_table(table_name)  # type: ignore[return-value]
+
+    def create_table(self, name: str, **schema: Any) -> Table:
+        if name in self.tables:
+            raise ResourceInUseException(f"Table already exists: {name}")
+        table = Table(
+            name,
+            table_id=self._new_table_id(),
+            clock_s=self._clock_s,
+            open_stream=self._open_stream,
+            account_id=self.account_id,
+            region=self.region_name,
+            **schema,
+        )
+        self.tables[name] = table
+        return table
+
+    def delete_table(self, name: str) -> Table:
+        """Deletes a table; its stream is disabled and stays readable until it ages out."""
+        table = self.get_table(name)
+        if table.deletion_protection_enabled:
+            raise DeletionProtectedException(name)
+        table.set_stream_specification(None)
+        return self.tables.pop(table.name)
+
+    def update_table_streams(self, table: Any, stream_specification: dict[str, Any]) -> None:
+        wanted = stream_specification.get("StreamEnabled")
+        if wanted and table.stream is not None:
+            raise StreamAlreadyEnabledException()
+        if not wanted and table.stream is None:
+            raise AwsError(
+                "ValidationException", "Table is already without a stream: nothing to disable"
+            )
+        table.set_stream_specification(stream_specification)
+
+    # Writes
+
+    def update_item(
+        self,
+        table_name: str,
+        key: Attributes,
+        update_expression: str,
+        expression_attribute_names: dict[str, Any],
+        expression_attribute_values: dict[str, Any],
+        attribute_updates: dict[str, Any] | None = None,
+        expected: dict[str, Any] | None = None,
+        condition_expression: str | None = None,
+        return_values_on_condition_check_failure: str | None = None,
+    ) -> Item:
+        """Updates a copy of the item and writes it whole: one record, or none on any error."""
+        table = self.get_table(table_name)
+        place = table.exact_key(key)
+        table.check_condition(
+            table.store.get(place),
+            expected,
+            condition_expression,
+            expression_attribute_names,
+            expression_attribute_values,
+            return_old=return_values_on_condition_check_failure == "ALL_OLD",
+        )
+        attributes = self._updated(
+            table,
+            key,
+            place,
+            update_expression,
+            expression_attribute_names,
+            expression_attribute_values,
+            attribute_updates,
+        )
+        table.write(place, attributes)
+        return table.item(attributes)
+
+    def _updated(
+        self,
+        table: Table,
+        key: Attributes,
+        place: ItemKey,
+        expression: str,
+        names: dict[str, Any] | None,
+        values: dict[str, Any] | None,
+        attribute_updates: dict[str, Any] | None = None,
+    ) -> Attributes:
+        current = table.store.get(place)
+        item = table.item(key if current is None else current.attributes())
+        try:
+            with decimal.localcontext(_EXACT):
+                if expression:
+                    validator = UpdateExpressionValidator(
+                        UpdateExpressionParser.make(expression),
+                        expression_attribute_names=names,
+                        expression_attribute_values=values,
+                        item=item,
+                        table=table,
+                    )
+                    update = validator.validate()
+                    update.normalize()
+                    UpdateExpressionExecutor(update, item, names or {}).execute()
+                elif attribute_updates:
+                    item.validate_no_empty_key_values(attribute_updates, table.attribute_keys)
+                    item.update_with_attribute_updates(attribute_updates)
+        except ItemSizeTooLarge as error:
+            raise ItemSizeToUpdateTooLarge() from error
+        attributes = {name: plain_value(value) for name, value in item.attrs.items()}
+        normalise_item(attributes)
+        return attributes
+
+    def delete_item(
+        self,
+        table_name: str,
+        key: Attributes,
+        expression_attribute_names: dict[str, Any] | None = None,
+        expression_attribute_values: dict[str, Any] | None = None,
+        condition_expression: str | None = None,
+        return_values_on_condition_check_failure: str | None = None,
+    ) -> Item | None:
+        table = self.get_table(table_name)
+        place = table.exact_key(key)
+        table.check_condition(
+            table.store.get(place),
+            None,
+            condition_expression,
+            expression_attribute_names,
+            expression_attribute_values,
+            return_old=return_values_on_condition_check_failure == "ALL_OLD",
+        )
+        return table.item_of(table.write(place, None))
+
+    # Transactions
+
+    def transact_write_items(self, transact_items: list[dict[str, Any]]) -> None:
+        """Checks every operation first, then applies them all; one that fails leaves nothing.
+
+        The records of a transaction stand in each item's own shard, as at AWS, which promises
+        nothing about their neighbourhood.
+        """
+        if len(transact_items) > 100:
+            raise TooManyTransactionsException()
+        planned: list[Planned] = []
+        reasons: list[Any] = []
+        seen: set[tuple[str, ItemKey]] = set()
+        for entry in transact_items:
+            if len(entry) != 1:
+                raise TransactWriteSingleOpException
+            ((kind, operation),) = entry.items()
+            table = self.get_table(operation["TableName"])
+            place = (
+                table.key_of(operation["Item"])
+                if kind == "Put"
+                else table.exact_key(operation["Key"])
+            )
+            if (table.name, place) in seen:
+                raise MultipleTransactionsException()
+            seen.add((table.name, place))
+            try:
+                write = self._plan(kind, operation, table, place)
+            except ConditionalCheckFailed as error:
+                reasons.append(
+                    ("ConditionalCheckFailed", error.message, self._old_item(operation, table, place))
+                )
+                continue
+            except (AwsError, JsonRESTError) as error:
+                code = error.code if isinstance(error, AwsError) else error.relative_error_type
+                reasons.append((code.removesuffix("Exception"), error.message, None))
+                continue
+            reasons.append((None, None, None))
+            if write is not None:
+                planned.append(write)
+        if any(code is not None for code, _, _ in reasons):
+            raise TransactionCanceledException(reasons)
+        for write in planned:
+            write.table.write(write.key, write.attributes)
+
+    def _plan(
+        self, kind: str, operation: dict[str, Any], table: Table, place: ItemKey
+    ) -> Planned | None:
+        names = operation.get("ExpressionAttributeNames")
+        values = operation.get("ExpressionAttributeValues")
+        table.check_condition(
+            table.store.get(place), None, operation.get("ConditionExpression"), names, values
+        )
+        if kind == "ConditionCheck":
+            return None
+        if kind == "Delete":
+            return Planned(table, place, None)
+        if kind == "Put":
+            table.checked_image(operation["Item"])
+            return Planned(table, place, operation["Item"])
+        if kind != "Update":
+            raise TransactWriteSingleOpException
+        attributes = self._updated(
+            table, operation["Key"], place, operation["UpdateExpression"], names, values
+        )
+        table.checked_image(attributes)
+        return Planned(table, place, attributes)
+
+    @staticmethod
+    def _old_item(
+        operation: dict[str, Any], table: Table, place: ItemKey
+    ) -> Attributes | None:
+        if operation.get("ReturnValuesOnConditionCheckFailure") != "ALL_OLD":
+            return None
+        image = table.store.get(place)
+        return None if image is None else image.attributes()
+
+
+def plain_value(value: DynamoType) -> dict[str, Any]:
+    """moto's typed value as DynamoDB JSON, with binary as base64 text at every depth."""
+    content = value.value
+    if value.type == "L":
+        return {"L": [plain_value(member) for member in content]}
+    if value.type == "M":
+        return {"M": {name: plain_value(member) for name, member in content.items()}}
+    return {value.type: content}

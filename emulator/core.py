@@ -1,0 +1,339 @@
+"""The emulated AWS without any socket: tables, streams and their reading as plain Python.
+
+Owns the account, its regions, the registry of streams, and the one lock under which everything
+happens: a write and its record are one step, and no two writes to a key can pass each other. A
+deterministic simulation drives a `World` on a `ManualClock` and a seed; the HTTP server is another
+user of the same object. Must not know HTTP or faults.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.backend import Backend
+from emulator.clock import Clock, SystemClock, stream_label
+from emulator.errors import not_found, validation
+from emulator.iterators import parse_iterator
+from emulator.records import ViewType
+from emulator.settings import StreamSettings
+from emulator.streams import RecordsPage, Stream, StreamIdentity
+from emulator.tables import Table
+
+DEFAULT_ACCOUNT_ID = "123456789012"
+DEFAULT_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """One page of a Scan: items in DynamoDB JSON, and the key to go on from."""
+
+    items: list[dict[str, Any]]
+    last_evaluated_key: dict[str, Any] | None
+
+
+class World:
+    """One AWS account. The same seed and the same calls give the same ids and numbers."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        seed: int = 0,
+        settings: StreamSettings | None = None,
+        table_settings: dict[str, StreamSettings] | None = None,
+        account_id: str = DEFAULT_ACCOUNT_ID,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.lock = threading.RLock()
+        self.account_id = account_id
+        self.settings = settings or StreamSettings()
+        self.table_settings = dict(table_settings or {})
+        self.streams: dict[str, Stream] = {}
+        self._seed = seed
+        self._rng = random.Random(seed)
+        self._backends: dict[str, Backend] = {}
+
+    # Regions and tables
+
+    def backend(self, region: str = DEFAULT_REGION) -> Backend:
+        """DynamoDB of a region, made at its first use."""
+        with self.lock:
+            backend = self._backends.get(region)
+            if backend is None:
+                backend = Backend(
+                    region,
+                    self.account_id,
+                    clock_s=self.clock.now_s,
+                    new_table_id=lambda: str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
+                    open_stream=self._open_stream,
+                )
+                self._backends[region] = backend
+            return backend
+
+    def table(self, name: str, region: str = DEFAULT_REGION) -> Table:
+        """A table by name or ARN."""
+        return self.backend(region).get_table(name)
+
+    def tables(self) -> list[Table]:
+        """The tables of all regions."""
+        with self.lock:
+            return [table for backend in self._backends.values() for table in backend.tables.values()]
+
+    def _open_stream(self, table: Table, view: str) -> Stream:
+        if view not in ViewType.__members__:
+            raise validation(
+                f"1 validation error detected: Value '{view}' at "
+                "'streamSpecification.streamViewType' failed to satisfy constraint: Member must "
+                f"satisfy enum value set: [{', '.join(ViewType)}]"
+            )
+        now_s = self.clock.now_s()
+        label_s = now_s
+        while f"{table.table_arn}/stream/{stream_label(label_s)}" in self.streams:
+            label_s += 0.001
+        label = stream_label(label_s)
+        identity = StreamIdentity(
+            arn=f"{table.table_arn}/stream/{label}",
+            label=label,
+            table_name=table.name,
+            table_id=table.table_id,
+            region=table.region_name,
+            view=ViewType(view),
+            key_schema=tuple(table.schema),
+            created_s=now_s,
+        )
+        stream = Stream(identity, self.settings_of(table.name), self._seed)
+        self.streams[identity.arn] = stream
+        return stream
+
+    # Streams
+
+    def settings_of(self, table_name: str) -> StreamSettings:
+        """The stream settings in force for a table."""
+        return self.table_settings.get(table_name, self.settings)
+
+    def configure(self, table_name: str | None = None, **changes: Any) -> None:
+        """Changes stream settings, of one table or of all, for streams that exist and later ones.
+
+        `shards` counts for streams that are made from then on.
+        """
+        with self.lock:
+            now_s = self.clock.now_s()
+            if table_name is None:
+                self.settings = self.settings.changed(**changes)
+                for name, kept in self.table_settings.items():
+                    self.table_settings[name] = kept.changed(**changes)
+            else:
+                self.table_settings[table_name] = self.settings_of(table_name).changed(**changes)
+            for stream in list(self.streams.values()):
+                stream.configure(self.settings_of(stream.identity.table_name), now_s)
+
+    def stream(self, name: str, region: str = DEFAULT_REGION) -> Stream:
+        """A stream by its ARN, or the current one of a table by the table's name.
+
+        Raises:
+            AwsError: ResourceNotFoundException.
+        """
+        with self.lock:
+            self._forget_old_streams()
+            if ":" not in name:
+                current = self.table(name, region).stream
+                if current is None:
+                    raise not_found(f"Requested resource not found: Table {name} has no stream")
+                current.tick(self.clock.now_s())
+                return current
+            found = self.streams.get(name)
+            if found is None:
+                raise not_found(f"Requested resource not found: Stream: {name} not found")
+            found.tick(self.clock.now_s())
+            return found
+
+    def _forget_old_streams(self) -> None:
+        now_s = self.clock.now_s()
+        gone = [
+            arn
+            for arn, stream in self.streams.items()
+            if stream.disabled_s is not None
+            and stream.disabled_s + stream.settings.retention_s < now_s
+        ]
+        for arn in gone:
+            del self.streams[arn]
+
+    def list_streams(
+        self,
+        *,
+        region: str = DEFAULT_REGION,
+        table_name: str | None = None,
+        limit: int | None = None,
+        start_after: str | None = None,
+    ) -> dict[str, Any]:
+        """The streams of a region by ARN, disabled ones included."""
+        with self.lock:
+            self._forget_old_streams()
+            arns = sorted(
+                arn
+                for arn, stream in self.streams.items()
+                if stream.identity.region == region
+                and table_name in (None, stream.identity.table_name)
+                and (start_after is None or arn > start_after)
+            )
+            page = arns[: min(limit or 100, 100)]
+            shown: dict[str, Any] = {
+                "Streams": [
+                    {
+                        "StreamArn": arn,
+                        "TableName": self.streams[arn].identity.table_name,
+                        "StreamLabel": self.streams[arn].identity.label,
+                    }
+                    for arn in page
+                ]
+            }
+            if len(arns) > len(page):
+                shown["LastEvaluatedStreamArn"] = page[-1]
+            return shown
+
+    def describe_stream(
+        self,
+        stream_arn: str,
+        *,
+        limit: int | None = None,
+        start_after: str | None = None,
+        children_of: str | None = None,
+    ) -> dict[str, Any]:
+        """A stream's description with one page of its shards."""
+        with self.lock:
+            return self.stream(stream_arn).describe(
+                limit=limit, start_after=start_after, children_of=children_of
+            )
+
+    def get_shard_iterator(
+        self,
+        stream_arn: str,
+        shard_id: str,
+        kind: str,
+        *,
+        sequence_number: str | None = None,
+        timestamp_s: float | None = None,
+    ) -> str:
+        """An iterator's token."""
+        with self.lock:
+            return (
+                self.stream(stream_arn)
+                .iterator(
+                    shard_id,
+                    kind,
+                    self.clock.now_s(),
+                    sequence_number=sequence_number,
+                    timestamp_s=timestamp_s,
+                )
+                .token()
+            )
+
+    def get_records(self, token: str, limit: int = 1000) -> RecordsPage:
+        """The page behind an iterator's token."""
+        if not 1 <= limit <= 1000:
+            raise validation(
+                f"1 validation error detected: Value '{limit}' at 'limit' failed to satisfy "
+                "constraint: Member must have value less than or equal to 1000"
+            )
+        position = parse_iterator(token)
+        with self.lock:
+            stream = self.stream(position.stream_arn)
+            return stream.read(position, limit, self.clock.now_s())
+
+    def expire_iterators(self, stream_arn: str | None = None) -> None:
+        """Makes every iterator that was handed out so far an expired one."""
+        with self.lock:
+            for arn, stream in self.streams.items():
+                if stream_arn in (None, arn):
+                    stream.generation += 1
+
+    # Items
+
+    def create_table(
+        self,
+        name: str,
+        keys: str = "pk:S",
+        *,
+        view: str | None = "NEW_AND_OLD_IMAGES",
+        region: str = DEFAULT_REGION,
+    ) -> Table:
+        """A table from a short form of its key schema: `pk:S` or `pk:S,sk:N`."""
+        columns = [column.split(":") for column in keys.split(",")]
+        with self.lock:
+            return self.backend(region).create_table(
+                name,
+                schema=[
+                    {"AttributeName": column, "KeyType": role}
+                    for (column, _), role in zip(columns, ("HASH", "RANGE"), strict=False)
+                ],
+                attr=[
+                    {"AttributeName": column, "AttributeType": kind} for column, kind in columns
+                ],
+                billing_mode="PAY_PER_REQUEST",
+                streams={"StreamEnabled": True, "StreamViewType": view} if view else None,
+            )
+
+    def put(self, table_name: str, item: dict[str, Any], region: str = DEFAULT_REGION) -> None:
+        """Puts an item in DynamoDB JSON."""
+        with self.lock:
+            table = self.table(table_name, region)
+            table.write(table.key_of(item), item)
+
+    def delete(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> None:
+        """Deletes an item by its key in DynamoDB JSON."""
+        with self.lock:
+            table = self.table(table_name, region)
+            table.write(table.exact_key(key), None)
+
+    def scan(
+        self,
+        table_name: str,
+        *,
+        limit: int | None = None,
+        start_after: dict[str, Any] | None = None,
+        segment: int = 0,
+        total_segments: int = 1,
+        region: str = DEFAULT_REGION,
+    ) -> ScanPage:
+        """One page of a segment, at most 1 MB of it."""
+        with self.lock:
+            images, last_key = self.table(table_name, region).scan_page(
+                limit, start_after, (segment, total_segments)
+            )
+        return ScanPage([image.attributes() for image in images], last_key)
+
+    def items(self, table_name: str, region: str = DEFAULT_REGION) -> list[dict[str, Any]]:
+        """Every item of a table, as it stands now."""
+        with self.lock:
+            return [image.attributes() for _, image in self.table(table_name, region).store.walk()]
+
+    def expire_ttl(self, table_name: str, region: str = DEFAULT_REGION) -> int:
+        """Deletes the items whose TTL attribute is in the past, as the TTL service; counts them."""
+        with self.lock:
+            table = self.table(table_name, region)
+            name = table.ttl.get("AttributeName")
+            if name is None or table.ttl.get("TimeToLiveStatus") != "ENABLED":
+                raise validation(f"Time to live is not enabled on table {table_name}.")
+            now_s = self.clock.now_s()
+            expired = [
+                key
+                for key, image in table.store.walk()
+                if _expires_before(image.attributes().get(name), now_s)
+            ]
+            for key in expired:
+                table.write(key, None, is_expiry=True)
+            return len(expired)
+
+
+def _expires_before(value: dict[str, Any] | None, now_s: float) -> bool:
+    # DynamoDB ignores a TTL more than five years back, which is taken for a mistake.
+    five_years_s = 5 * 365 * 86400.0
+    if value is None or "N" not in value:
+        return False
+    expires_s = float(value["N"])
+    return now_s - five_years_s < expires_s < now_s
+
