@@ -1,0 +1,372 @@
+"""The snapshot: reads a table segment by segment, page by page, and can be killed at any point.
+
+Owns which segment is read next, how far each has been read, and how long a failing one waits. A
+page leaves as one Batch with the segment's progress in it, so rows and progress become durable
+together; nothing here is remembered across a restart, which begins from the stored segments. Must
+not know DuckDB, threads, or how a page is fetched: `step` may be called by several threads, each
+call reads at most one page of one segment.
+
+Rows of a page may be older than changes the stream has delivered meanwhile. So a ticket is taken
+from the dataset right before each request is sent, retries included; rows whose key was changed
+after the ticket are dropped when the page is applied. An eventually consistent read may also miss
+writes from before it was sent: there a ticket must be `EVENTUAL_MARGIN_S` old when it is used.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from accelerator.batch import Batch
+from checkpoints.positions import SnapshotSegment
+from connector.capacity import Grant, ReadCapacity
+from connector.clock import Clock
+from connector.errors import CorruptPage, SourceError, Unavailable
+from connector.retry import BACKOFF, Backoff
+from connector.source import ScanPage, Source, TableDescription
+
+EVENTUAL_MARGIN_S: Final = 5.0
+"""An eventually consistent read is usually current within a second; this leaves room.
+Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.ReadConsistency.html"""
+
+FULL_SINK_WAIT_S: Final = 0.05
+RATE_WINDOW_S: Final = 10.0
+TICKETS_PER_SEGMENT: Final = 64  # eventually consistent pages a segment may read within the margin
+
+LEAST_SEGMENTS: Final = 4
+MOST_SEGMENTS: Final = 64
+SEGMENT_BYTES: Final = 128 * 1024 * 1024
+SEGMENT_ITEMS: Final = 200_000
+
+
+class Tickets(Protocol):
+    """What the dataset offers so that a scan row never replaces a younger change."""
+
+    def open_scan_ticket(self) -> int:
+        """The dataset's commit number now; keys changed from here on are remembered for it."""
+
+    def close_scan_ticket(self, ticket: int) -> None:
+        """Each opened ticket is closed once: after its batch is applied, or when none was made."""
+
+
+class Sink(Protocol):
+    """Where batches wait for the applier; bounded in bytes."""
+
+    def has_room(self) -> bool: ...
+
+    def offer(self, batch: Batch) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFault:
+    """A segment that is tried again at `due_s`, after `attempts` failures in a row."""
+
+    segment: int
+    error: SourceError
+    attempts: int
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProgress:
+    """What has been read, which is a little more than what has been applied.
+
+    `items` counts from the beginning of the snapshot; pages, bytes, units and failures count since
+    this process began. `items_per_s` is over the last `RATE_WINDOW_S`.
+    """
+
+    segments: tuple[SnapshotSegment, ...]
+    items: int
+    pages: int
+    nbytes: int
+    consumed_rcu: float
+    failures: int
+    items_per_s: float
+
+    @property
+    def segments_done(self) -> int:
+        return sum(segment.done for segment in self.segments)
+
+
+def segments_for(table: TableDescription) -> int:
+    """The number of segments `scan_segments: auto` cuts a table into.
+
+    One for each 128 MB or 200,000 items, whichever is more, but 4 at least: both figures are up to
+    six hours old and say 0 for a table that was filled since. 64 at most, as more pages in flight
+    than that only wait for each other.
+    """
+    by_size = -(-table.table_size_bytes // SEGMENT_BYTES)
+    by_count = -(-table.item_count // SEGMENT_ITEMS)
+    return max(LEAST_SEGMENTS, min(MOST_SEGMENTS, max(by_size, by_count)))
+
+
+def new_segments(total_segments: int) -> tuple[SnapshotSegment, ...]:
+    """The segments of a snapshot that begins. A resumed one must keep the number it began with."""
+    return tuple(SnapshotSegment(number, total_segments) for number in range(total_segments))
+
+
+class Scanner:
+    """Reads what is left of the stored `segments`. Thread-safe.
+
+    Every error is retried for ever with a back-off of the segment's own. `faults` tells what is
+    being retried; `fault` is set while there is an error that needs a person or a new snapshot.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        clock: Clock,
+        sink: Sink,
+        tickets: Tickets,
+        segments: Sequence[SnapshotSegment],
+        *,
+        generation: int,
+        consistent: bool = True,
+        capacity: ReadCapacity | None = None,
+        backoff: Backoff = BACKOFF,
+        eventual_margin_s: float = EVENTUAL_MARGIN_S,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        _check(segments)
+        self._source = source
+        self._clock = clock
+        self._sink = sink
+        self._generation = generation
+        self._consistent = consistent
+        self._capacity = capacity or ReadCapacity(None)
+        self._backoff = backoff
+        self._draw = draw
+        self._lock = threading.Lock()
+        self._segments = {segment.segment: segment for segment in segments}
+        self._faults: dict[int, ScanFault] = {}
+        # (due, order, segment): the order makes those that are due a queue, so all get a turn.
+        self._waiting = [
+            (float("-inf"), order, segment.segment)
+            for order, segment in enumerate(s for s in segments if not s.done)
+        ]
+        self._order = len(self._waiting)
+        self._busy: set[int] = set()
+        self._tickets: FreshTickets | AgedTickets = (
+            FreshTickets(tickets)
+            if consistent
+            else AgedTickets(tickets, eventual_margin_s, TICKETS_PER_SEGMENT * len(self._waiting))
+        )
+        self._latest_at_ms: int | None = None
+        self._pages = 0
+        self._nbytes = 0
+        self._failures = 0
+        self._read_since: deque[tuple[float, int]] = deque()
+
+    @property
+    def done(self) -> bool:
+        """Every segment has been read to its end; the last batches may still wait to be applied."""
+        return not self._waiting and not self._busy
+
+    @property
+    def ended_at_ms(self) -> int | None:
+        """An AWS time after the last page was read; None until then, or if this scanner read none.
+
+        The Date header is cut to whole seconds, so the page was answered within the second after.
+        """
+        if not self.done or self._latest_at_ms is None:
+            return None
+        return self._latest_at_ms + 1000
+
+    @property
+    def fault(self) -> SourceError | None:
+        """An error that waiting alone does not cure; it is tried again all the same."""
+        with self._lock:
+            lasting = (fault.error for fault in self._faults.values() if fault.error.needs_person)
+            return next(lasting, None)
+
+    def faults(self) -> tuple[ScanFault, ...]:
+        with self._lock:
+            return tuple(self._faults.values())
+
+    def progress(self) -> ScanProgress:
+        with self._lock:
+            segments = tuple(self._segments.values())
+            return ScanProgress(
+                segments=segments,
+                items=sum(segment.items for segment in segments),
+                pages=self._pages,
+                nbytes=self._nbytes,
+                consumed_rcu=self._capacity.consumed_rcu,
+                failures=self._failures,
+                items_per_s=self._items_per_s(self._clock.monotonic_s()),
+            )
+
+    def step(self, now_s: float) -> float | None:
+        """Reads one page of the segment that has waited longest; the time of the next call.
+
+        None when no segment is left to this caller: all are done, or busy with other callers.
+        """
+        with self._lock:
+            chosen = self._choose(now_s)
+        if chosen is None or isinstance(chosen, float):
+            return chosen
+        self._read(*chosen)
+        with self._lock:
+            return self._waiting[0][0] if self._waiting else None
+
+    def close(self) -> None:
+        """Gives back the tickets that no page will use. Steps must have ended."""
+        with self._lock:
+            self._tickets.close()
+
+    def _choose(self, now_s: float) -> tuple[SnapshotSegment, Grant, int] | float | None:
+        if not self._waiting:
+            return None
+        due_s, _, number = self._waiting[0]
+        if due_s > now_s:
+            return due_s
+        if not self._sink.has_room():
+            return now_s + FULL_SINK_WAIT_S
+        ready_s = self._tickets.ready_at_s(now_s)
+        if ready_s > now_s:
+            return ready_s
+        grant = self._capacity.ask(now_s)
+        if isinstance(grant, float):
+            return grant
+        heapq.heappop(self._waiting)
+        self._busy.add(number)
+        return self._segments[number], grant, self._tickets.take()
+
+    def _read(self, segment: SnapshotSegment, grant: Grant, ticket: int) -> None:
+        try:
+            page = self._source.scan(
+                segment.segment,
+                segment.total_segments,
+                segment.last_evaluated_key,
+                consistent=self._consistent,
+            )
+        except SourceError as error:
+            # What was refused has cost nothing; an answer that was lost on its way may have.
+            was_lost = isinstance(error, CorruptPage | Unavailable)
+            self._capacity.settle(grant, grant.reserved_rcu if was_lost else 0.0)
+            self._put_back(segment, ticket, error)
+        except BaseException:
+            self._capacity.settle(grant, grant.reserved_rcu)
+            self._put_back(segment, ticket, None)
+            raise
+        else:
+            self._capacity.settle(grant, page.consumed_rcu)
+            self._hand_on(segment, ticket, page)
+
+    def _hand_on(self, segment: SnapshotSegment, ticket: int, page: ScanPage) -> None:
+        after = replace(
+            segment,
+            last_evaluated_key=page.last_evaluated_key,
+            items=segment.items + page.changes.num_rows,
+            done=page.last_evaluated_key is None,
+        )
+        batch = Batch(
+            page.changes,
+            self._generation,
+            segments=(after,),
+            scan_ticket=ticket,
+            nbytes=page.nbytes,
+        )
+        try:
+            self._sink.offer(batch)
+        except BaseException:
+            self._put_back(segment, ticket, None)
+            raise
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._segments[segment.segment] = after
+            self._faults.pop(segment.segment, None)
+            self._latest_at_ms = max(page.at_ms, self._latest_at_ms or 0)
+            self._pages += 1
+            self._nbytes += page.nbytes
+            self._read_since.append((now_s, page.changes.num_rows))
+            self._items_per_s(now_s)
+            self._busy.discard(segment.segment)
+            if not after.done:
+                self._wait(segment.segment, now_s)
+
+    def _put_back(self, segment: SnapshotSegment, ticket: int, error: SourceError | None) -> None:
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._tickets.give_back(ticket)
+            due_s = now_s
+            if error is not None:
+                earlier = self._faults.get(segment.segment)
+                attempts = earlier.attempts + 1 if earlier else 1
+                due_s += self._backoff.delay_s(attempts - 1, self._draw())
+                self._faults[segment.segment] = ScanFault(segment.segment, error, attempts, due_s)
+                self._failures += 1
+            self._busy.discard(segment.segment)
+            self._wait(segment.segment, due_s)
+
+    def _wait(self, number: int, due_s: float) -> None:
+        heapq.heappush(self._waiting, (due_s, self._order, number))
+        self._order += 1
+
+    def _items_per_s(self, now_s: float) -> float:
+        while self._read_since and self._read_since[0][0] < now_s - RATE_WINDOW_S:
+            self._read_since.popleft()
+        return sum(items for _, items in self._read_since) / RATE_WINDOW_S
+
+
+class FreshTickets:
+    """A ticket opened at the moment it is used: right for consistent reads."""
+
+    def __init__(self, tickets: Tickets) -> None:
+        self._tickets = tickets
+
+    def ready_at_s(self, now_s: float) -> float:
+        return now_s
+
+    def take(self) -> int:
+        return self._tickets.open_scan_ticket()
+
+    def give_back(self, ticket: int) -> None:
+        self._tickets.close_scan_ticket(ticket)
+
+    def close(self) -> None:
+        return None
+
+
+class AgedTickets:
+    """Tickets kept open for `margin_s` before they are used, oldest first.
+
+    One is opened for each one taken, so `stock` of them bound the pages read within the margin.
+    Owned by the scanner, under its lock.
+    """
+
+    def __init__(self, tickets: Tickets, margin_s: float, stock: int) -> None:
+        self._tickets = tickets
+        self._margin_s = margin_s
+        self._stock = stock
+        self._opened: deque[tuple[float, int]] = deque()
+
+    def ready_at_s(self, now_s: float) -> float:
+        # Older ones are as right, but make the dataset remember more than it needs to.
+        while self._opened and self._opened[0][0] < now_s - 3 * self._margin_s:
+            self._tickets.close_scan_ticket(self._opened.popleft()[1])
+        while len(self._opened) < self._stock:
+            self._opened.append((now_s, self._tickets.open_scan_ticket()))
+        return self._opened[0][0] + self._margin_s
+
+    def take(self) -> int:
+        return self._opened.popleft()[1]
+
+    def give_back(self, ticket: int) -> None:
+        self._tickets.close_scan_ticket(ticket)
+
+    def close(self) -> None:
+        while self._opened:
+            self._tickets.close_scan_ticket(self._opened.popleft()[1])
+
+
+def _check(segments: Sequence[SnapshotSegment]) -> None:
+    totals = {segment.total_segments for segment in segments}
+    numbers = sorted(segment.segment for segment in segments)
+    if len(totals) != 1 or numbers != list(range(totals.pop())):
+        raise ValueError("a snapshot needs every segment of one total, each once")
