@@ -5,12 +5,16 @@
     with Emulator(shards=8) as aws:
         dynamodb = aws.client("dynamodb")
 
+Without sockets, on virtual time: `Front(World(clock=ManualClock(), seed=7)).call("Scan", {...})`.
 Stands alone: it imports nothing of the rest of the project.
 """
 
 from emulator.clock import Clock, ManualClock, SystemClock
 from emulator.core import World
 from emulator.errors import AwsError
+from emulator.faults import Fault, FaultKind, Hold, When
+from emulator.front import Front
+from emulator.reply import Reply
 from emulator.server import Emulator
 from emulator.settings import LastPage, NoIterator, StreamSettings
 
@@ -18,10 +22,16 @@ __all__ = [
     "AwsError",
     "Clock",
     "Emulator",
+    "Fault",
+    "FaultKind",
+    "Front",
+    "Hold",
     "LastPage",
     "ManualClock",
     "NoIterator",
+    "Reply",
     "StreamSettings",
     "SystemClock",
+    "When",
     "World",
 ]

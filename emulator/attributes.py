@@ -126,15 +126,9 @@ def _normalise_set(value: dict[str, Any], kind: str, content: Any) -> int:
     for member in content:
         if not isinstance(member, str):
             raise _wrong_type(kind, member)
-        if kind == "NS":
-            member = normal_number(member)
-            size_bytes += number_size(member)
-        elif kind == "BS":
-            member, member_bytes = normal_binary(member)
-            size_bytes += member_bytes
-        else:
-            size_bytes += len(member.encode())
-        members.append(member)
+        normal, member_bytes = _set_member(kind, member)
+        members.append(normal)
+        size_bytes += member_bytes
     if len(set(members)) != len(members):
         raise validation(
             "One or more parameter values were invalid: Input collection "
@@ -142,6 +136,15 @@ def _normalise_set(value: dict[str, Any], kind: str, content: Any) -> int:
         )
     value[kind] = members
     return size_bytes
+
+
+def _set_member(kind: str, member: str) -> tuple[str, int]:
+    if kind == "NS":
+        normal = normal_number(member)
+        return normal, number_size(normal)
+    if kind == "BS":
+        return normal_binary(member)
+    return member, len(member.encode())
 
 
 def normal_binary(content: Any) -> tuple[str, int]:

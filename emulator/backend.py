@@ -19,19 +19,20 @@ from moto.dynamodb.exceptions import (
     ItemSizeToUpdateTooLarge,
     MultipleTransactionsException,
     ResourceInUseException,
-    StreamAlreadyEnabledException,
     TooManyTransactionsException,
     TransactionCanceledException,
     TransactWriteSingleOpException,
 )
 from moto.dynamodb.models import DynamoDBBackend
-from moto.dynamodb.models.dynamo_type import DynamoType, Item
 from moto.dynamodb.parsing.executors import UpdateExpressionExecutor
-from moto.dynamodb.parsing.expressions import UpdateExpressionParser
+from moto.dynamodb.parsing.expressions import (  # type: ignore[attr-defined]  # untyped module
+    UpdateExpressionParser,
+)
 from moto.dynamodb.parsing.validators import UpdateExpressionValidator
 
 from emulator.attributes import Attributes, normalise_item
-from emulator.errors import AwsError
+from emulator.errors import AwsError, validation
+from emulator.items import Item
 from emulator.storage import ItemKey
 from emulator.tables import Table
 
@@ -74,10 +75,13 @@ class Backend(DynamoDBBackend):
     def get_table(self, table_name: str) -> Table:
         return super().get_table(table_name)  # type: ignore[return-value]
 
-    def create_table(self, name: str, **schema: Any) -> Table:
+    def create_table(  # type: ignore[override]  # moto's handler passes all by name
+        self, name: str, **schema: Any
+    ) -> Table:
         if name in self.tables:
             raise ResourceInUseException(f"Table already exists: {name}")
-        table = Table(
+        # moto leaves CloudFormation's abstract methods open on its own Table too.
+        table = Table(  # type: ignore[abstract]
             name,
             table_id=self._new_table_id(),
             clock_s=self._clock_s,
@@ -98,12 +102,12 @@ class Backend(DynamoDBBackend):
         return self.tables.pop(table.name)
 
     def update_table_streams(self, table: Any, stream_specification: dict[str, Any]) -> None:
-        wanted = stream_specification.get("StreamEnabled")
-        if wanted and table.stream is not None:
-            raise StreamAlreadyEnabledException()
-        if not wanted and table.stream is None:
-            raise AwsError(
-                "ValidationException", "Table is already without a stream: nothing to disable"
+        wanted = bool(stream_specification.get("StreamEnabled"))
+        if wanted == (table.stream is not None):
+            raise validation(
+                f"Table already has an enabled stream: TableName: {table.name}"
+                if wanted
+                else f"Table has no enabled stream to disable: TableName: {table.name}"
             )
         table.set_stream_specification(stream_specification)
 
@@ -161,8 +165,8 @@ class Backend(DynamoDBBackend):
                 if expression:
                     validator = UpdateExpressionValidator(
                         UpdateExpressionParser.make(expression),
-                        expression_attribute_names=names,
-                        expression_attribute_values=values,
+                        expression_attribute_names=names or {},
+                        expression_attribute_values=values or {},
                         item=item,
                         table=table,
                     )
@@ -173,8 +177,8 @@ class Backend(DynamoDBBackend):
                     item.validate_no_empty_key_values(attribute_updates, table.attribute_keys)
                     item.update_with_attribute_updates(attribute_updates)
         except ItemSizeTooLarge as error:
-            raise ItemSizeToUpdateTooLarge() from error
-        attributes = {name: plain_value(value) for name, value in item.attrs.items()}
+            raise ItemSizeToUpdateTooLarge from error
+        attributes = item.plain()
         normalise_item(attributes)
         return attributes
 
@@ -208,7 +212,7 @@ class Backend(DynamoDBBackend):
         nothing about their neighbourhood.
         """
         if len(transact_items) > 100:
-            raise TooManyTransactionsException()
+            raise TooManyTransactionsException
         planned: list[Planned] = []
         reasons: list[Any] = []
         seen: set[tuple[str, ItemKey]] = set()
@@ -223,13 +227,17 @@ class Backend(DynamoDBBackend):
                 else table.exact_key(operation["Key"])
             )
             if (table.name, place) in seen:
-                raise MultipleTransactionsException()
+                raise MultipleTransactionsException
             seen.add((table.name, place))
             try:
                 write = self._plan(kind, operation, table, place)
             except ConditionalCheckFailed as error:
                 reasons.append(
-                    ("ConditionalCheckFailed", error.message, self._old_item(operation, table, place))
+                    (
+                        "ConditionalCheckFailed",
+                        error.message,
+                        self._old_item(operation, table, place),
+                    )
                 )
                 continue
             except (AwsError, JsonRESTError) as error:
@@ -268,20 +276,8 @@ class Backend(DynamoDBBackend):
         return Planned(table, place, attributes)
 
     @staticmethod
-    def _old_item(
-        operation: dict[str, Any], table: Table, place: ItemKey
-    ) -> Attributes | None:
+    def _old_item(operation: dict[str, Any], table: Table, place: ItemKey) -> Attributes | None:
         if operation.get("ReturnValuesOnConditionCheckFailure") != "ALL_OLD":
             return None
         image = table.store.get(place)
         return None if image is None else image.attributes()
-
-
-def plain_value(value: DynamoType) -> dict[str, Any]:
-    """moto's typed value as DynamoDB JSON, with binary as base64 text at every depth."""
-    content = value.value
-    if value.type == "L":
-        return {"L": [plain_value(member) for member in content]}
-    if value.type == "M":
-        return {"M": {name: plain_value(member) for name, member in content.items()}}
-    return {value.type: content}

@@ -17,9 +17,11 @@ from typing import Any
 from emulator.backend import Backend
 from emulator.clock import Clock, SystemClock, stream_label
 from emulator.errors import not_found, validation
+from emulator.images import hash_point
 from emulator.iterators import parse_iterator
 from emulator.records import ViewType
 from emulator.settings import StreamSettings
+from emulator.shards import Shard
 from emulator.streams import RecordsPage, Stream, StreamIdentity
 from emulator.tables import Table
 
@@ -81,7 +83,9 @@ class World:
     def tables(self) -> list[Table]:
         """The tables of all regions."""
         with self.lock:
-            return [table for backend in self._backends.values() for table in backend.tables.values()]
+            return [
+                table for backend in self._backends.values() for table in backend.tables.values()
+            ]
 
     def _open_stream(self, table: Table, view: str) -> Stream:
         if view not in ViewType.__members__:
@@ -234,22 +238,16 @@ class World:
 
     def get_records(self, token: str, limit: int = 1000) -> RecordsPage:
         """The page behind an iterator's token."""
-        if not 1 <= limit <= 1000:
-            raise validation(
-                f"1 validation error detected: Value '{limit}' at 'limit' failed to satisfy "
-                "constraint: Member must have value less than or equal to 1000"
-            )
         position = parse_iterator(token)
         with self.lock:
             stream = self.stream(position.stream_arn)
             return stream.read(position, limit, self.clock.now_s())
 
-    def expire_iterators(self, stream_arn: str | None = None) -> None:
-        """Makes every iterator that was handed out so far an expired one."""
+    def shard_of(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> Shard:
+        """The open shard that a write to this key goes to."""
         with self.lock:
-            for arn, stream in self.streams.items():
-                if stream_arn in (None, arn):
-                    stream.generation += 1
+            place = self.table(table_name, region).key_of(key)
+            return self.stream(table_name, region).shard_of(hash_point(place[0]))
 
     # Items
 
@@ -270,9 +268,7 @@ class World:
                     {"AttributeName": column, "KeyType": role}
                     for (column, _), role in zip(columns, ("HASH", "RANGE"), strict=False)
                 ],
-                attr=[
-                    {"AttributeName": column, "AttributeType": kind} for column, kind in columns
-                ],
+                attr=[{"AttributeName": column, "AttributeType": kind} for column, kind in columns],
                 billing_mode="PAY_PER_REQUEST",
                 streams={"StreamEnabled": True, "StreamViewType": view} if view else None,
             )
@@ -336,4 +332,3 @@ def _expires_before(value: dict[str, Any] | None, now_s: float) -> bool:
         return False
     expires_s = float(value["N"])
     return now_s - five_years_s < expires_s < now_s
-

@@ -251,9 +251,7 @@ class DynamoDbApi:
         return _joined(parts, params, table.name, units)
 
 
-def _batch_entry(
-    table: Table, entry: dict[str, Any]
-) -> tuple[dict[str, Any] | None, ItemKey]:
+def _batch_entry(table: Table, entry: dict[str, Any]) -> tuple[dict[str, Any] | None, ItemKey]:
     put, delete = entry.get("PutRequest"), entry.get("DeleteRequest")
     if (put is None) == (delete is None):
         raise validation(
@@ -310,9 +308,7 @@ def _capacity(params: dict[str, Any], table_name: str, units: float) -> dict[str
     return shown
 
 
-def _joined(
-    parts: list[bytes], params: dict[str, Any], table_name: str, units: float
-) -> bytes:
+def _joined(parts: list[bytes], params: dict[str, Any], table_name: str, units: float) -> bytes:
     if params.get("ReturnConsumedCapacity", "NONE") != "NONE":
         parts.append(b'"ConsumedCapacity":' + encode(_capacity(params, table_name, units)))
     return b"{" + b",".join(parts) + b"}"

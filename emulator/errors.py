@@ -1,4 +1,4 @@
-"""Errors as AWS answers them: a code, a message, an HTTP status and the JSON body that carries them.
+"""Errors as AWS answers them: a code, a message, an HTTP status, and the JSON that carries them.
 
     AwsError
     ├── validation()        400 ValidationException

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 
-from emulator.front import Reply
+from emulator.reply import Reply
 from emulator.request import Request
 
 _MAX_HEADER_BYTES = 64 * 1024
@@ -35,11 +35,9 @@ class HttpServer:
         self.port: int = self._listener.getsockname()[1]
         self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Lock()
-        self._is_stopping = False
+        self._stopping = threading.Event()
         self._accepted = 0
-        self._thread = threading.Thread(
-            target=self._accept, name="emulator-accept", daemon=True
-        )
+        self._thread = threading.Thread(target=self._accept, name="emulator-accept", daemon=True)
 
     @property
     def url(self) -> str:
@@ -50,7 +48,7 @@ class HttpServer:
 
     def stop(self) -> None:
         """Closes the listener and every connection, and waits for the accepting thread."""
-        self._is_stopping = True
+        self._stopping.set()
         # A blocked accept() wakes on shutdown, not on close.
         _close(self._listener)
         with self._lock:
@@ -61,7 +59,7 @@ class HttpServer:
             self._thread.join()
 
     def _accept(self) -> None:
-        while not self._is_stopping:
+        while not self._stopping.is_set():
             try:
                 connection, _ = self._listener.accept()
             except OSError:
@@ -81,7 +79,7 @@ class HttpServer:
     def _serve(self, connection: socket.socket, number: int) -> None:
         reader = _Reader(connection, number)
         try:
-            while not self._is_stopping:
+            while not self._stopping.is_set():
                 request = reader.read_request()
                 if request is None:
                     return
@@ -95,20 +93,39 @@ class HttpServer:
                 self._connections.pop(number, None)
             _close(connection)
 
-    def _send(
-        self, connection: socket.socket, request: Request, reply: Reply, keeps: bool
-    ) -> bool:
-        """Writes a reply; returns whether the connection goes on."""
-        body = b"" if request.method == "HEAD" or reply.status in (204, 304) else reply.body
-        connection.sendall(_head(reply, keeps) + body)
-        return keeps
+    def _send(self, connection: socket.socket, request: Request, reply: Reply, keeps: bool) -> bool:
+        """Writes a reply, or what is to come of it; returns whether the connection goes on."""
+        if reply.delay_s:
+            self._stopping.wait(reply.delay_s)
+        if reply.is_dropped:
+            return False
+        bodiless = request.method == "HEAD" or reply.status in (204, 304)
+        head = _head(reply, bodiless, keeps)
+        body = b"" if bodiless else reply.body
+        if reply.sent_bytes is None:
+            connection.sendall(head + body)
+            return keeps
+        connection.sendall(head + body[: reply.sent_bytes])
+        if reply.hangs:
+            self._wait_for_close(connection)
+        return False
+
+    @staticmethod
+    def _wait_for_close(connection: socket.socket) -> None:
+        while connection.recv(_RECV_BYTES):
+            pass
 
 
-def _head(reply: Reply, keeps: bool) -> bytes:
+def _head(reply: Reply, bodiless: bool, keeps: bool) -> bytes:
     lines = [f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}"]
-    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
-    if not any(name.lower() == "content-length" for name in reply.headers):
-        lines.append(f"Content-Length: {len(reply.body)}")
+    length = str(len(reply.body))
+    for name, value in reply.headers.items():
+        if name.lower() != "content-length":
+            lines.append(f"{name}: {value}")
+        elif bodiless:
+            length = value
+    if reply.status != 204:
+        lines.append(f"Content-Length: {length}")
     lines.append(f"Connection: {'keep-alive' if keeps else 'close'}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
@@ -152,7 +169,7 @@ class _Reader:
         return self._exactly(int(headers.get("content-length") or 0))
 
     def _chunked(self) -> bytes:
-        chunks = []
+        chunks: list[bytes] = []
         while True:
             size = int(self._line().partition(b";")[0], 16)
             if size == 0:

@@ -16,6 +16,22 @@ from emulator.errors import AwsError, serialization
 from emulator.iterators import parse_iterator
 
 CONTROL_PREFIX = "/_emulator"
+STREAMS_OPERATIONS = frozenset({"DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"})
+
+
+# S3 operations whose IAM action has another name.
+_S3_ACTIONS = {
+    "CompleteMultipartUpload": "PutObject",
+    "CopyObject": "PutObject",
+    "CreateMultipartUpload": "PutObject",
+    "DeleteObjects": "DeleteObject",
+    "HeadBucket": "ListBucket",
+    "HeadObject": "GetObject",
+    "ListBuckets": "ListAllMyBuckets",
+    "ListObjects": "ListBucket",
+    "ListObjectsV2": "ListBucket",
+    "UploadPart": "PutObject",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,8 @@ class Call:
     @property
     def action(self) -> str:
         """The IAM action, such as `dynamodb:GetRecords`."""
+        if self.service == "s3":
+            return f"s3:{_S3_ACTIONS.get(self.operation, self.operation)}"
         return f"{self.service.removesuffix('streams')}:{self.operation}"
 
 
@@ -66,7 +84,7 @@ def read_call(request: Request) -> Call:
     caller, region, signed_for = scope if scope else ("", DEFAULT_REGION, "")
     target = request.headers.get("x-amz-target", "")
     if target:
-        return _json_call(request, target, caller, region)
+        return _json_request(request, target, caller, region)
     if signed_for == "sts" or (not signed_for and request.body.startswith(b"Action=")):
         form = parse_qs(request.body.decode("utf-8", "replace"))
         operation = (form.get("Action") or ["Unknown"])[0]
@@ -83,22 +101,30 @@ def read_call(request: Request) -> Call:
     )
 
 
-def _json_call(request: Request, target: str, caller: str, region: str) -> Call:
+def json_call(
+    operation: str,
+    params: dict[str, Any],
+    region: str = DEFAULT_REGION,
+    caller: str = "",
+    connection: int = 0,
+) -> Call:
+    """The call of a DynamoDB or Streams operation with these parameters."""
+    service = "dynamodbstreams" if operation in STREAMS_OPERATIONS else "dynamodb"
+    table, shard_id = _table_and_shard(params)
+    return Call(service, operation, region, table, shard_id, params, caller, connection)
+
+
+def _json_request(request: Request, target: str, caller: str, region: str) -> Call:
     version, _, operation = target.partition(".")
+    if version not in ("DynamoDB_20120810", "DynamoDBStreams_20120810"):
+        raise AwsError("UnknownOperationException", f"No service {version}")
     try:
         params = msgspec.json.decode(request.body) if request.body else {}
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise serialization("The request body is no JSON") from error
     if not isinstance(params, dict):
         raise serialization("The request body is no JSON object")
-    if version.startswith("DynamoDBStreams_"):
-        service = "dynamodbstreams"
-    elif version == "DynamoDB_20120810":
-        service = "dynamodb"
-    else:
-        raise AwsError("UnknownOperationException", f"No service {version}")
-    table, shard_id = _table_and_shard(params)
-    return Call(service, operation, region, table, shard_id, params, caller, request.connection)
+    return json_call(operation, params, region, caller, request.connection)
 
 
 def _table_and_shard(params: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -140,7 +166,12 @@ def _credential_scope(headers: dict[str, str]) -> tuple[str, str, str] | None:
     return (parts[0], parts[2], parts[3]) if len(parts) >= 5 else None
 
 
-_S3_OBJECT = {"GET": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject", "HEAD": "HeadObject"}
+_S3_OBJECT = {
+    "GET": "GetObject",
+    "PUT": "PutObject",
+    "DELETE": "DeleteObject",
+    "HEAD": "HeadObject",
+}
 _S3_BUCKET = {
     "GET": "ListObjects",
     "PUT": "CreateBucket",

@@ -18,7 +18,6 @@ _SEQUENCE = attrgetter("sequence_number")
 _CREATED = attrgetter("created_s")
 _MAX_GAP = 10_000_000
 MIN_SEQUENCE_NUMBER = 10**20
-MAX_SEQUENCE_NUMBER = 10**40 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,7 @@ class Shard:
 
     def next_sequence(self) -> int:
         """A number above all before it, with a gap as AWS leaves them."""
-        self.last_sequence = min(
-            self.last_sequence + self.rng.randint(1, _MAX_GAP), MAX_SEQUENCE_NUMBER
-        )
+        self.last_sequence += self.rng.randint(1, _MAX_GAP)
         return self.last_sequence
 
     def close(self, now_s: float) -> None:

@@ -100,6 +100,10 @@ class Stream:
         """The shards that take writes now, by key range."""
         return list(self._open)
 
+    def widest(self) -> Shard:
+        """The open shard with the largest key range."""
+        return max(self._open, key=lambda shard: shard.high - shard.low)
+
     def split(self, shard_id: str, now_s: float) -> tuple[Shard, Shard]:
         """Closes an open shard and gives each half of its range to a child."""
         parent = self._close(shard_id, now_s)
@@ -205,8 +209,9 @@ class Stream:
             due_s = shard.created_s + period_s
             if due_s < oldest_s:
                 due_s += (oldest_s - due_s) // period_s * period_s
+            youngest = shard
             while due_s <= now_s:
-                shard = self.rollover(shard.shard_id, due_s)
+                youngest = self.rollover(youngest.shard_id, due_s)
                 due_s += period_s
 
     def _split_due(self, now_s: float) -> None:
@@ -215,7 +220,7 @@ class Stream:
             return
         while self._last_split_s + period_s <= now_s:
             self._last_split_s += period_s
-            widest = max(self._open, key=lambda shard: shard.high - shard.low)
+            widest = self.widest()
             if widest.high - widest.low < 2:
                 return
             self.split(widest.shard_id, max(self._last_split_s, widest.created_s))
@@ -263,8 +268,7 @@ class Stream:
             "TableName": identity.table_name,
             "KeySchema": list(identity.key_schema),
             "Shards": [
-                self.shards[name].describe(show_ending=name not in self.shown_open)
-                for name in page
+                self.shards[name].describe(show_ending=name not in self.shown_open) for name in page
             ],
         }
         if len(ids) > len(page):
@@ -331,9 +335,7 @@ class Stream:
         ends = not shard.is_open and page.next_index == shard.end_index
         if ends and (not page.records or self._ends_with_records(shard)):
             return RecordsPage(page.records, None, self.settings.no_iterator)
-        return RecordsPage(
-            page.records, replace(following, index=page.next_index, empty_pages=0)
-        )
+        return RecordsPage(page.records, replace(following, index=page.next_index, empty_pages=0))
 
     def _ends_with_records(self, shard: Shard) -> bool:
         style = self.settings.last_page
@@ -368,7 +370,9 @@ def _index_by_time(shard: Shard, timestamp_s: float | None, now_s: float) -> int
     if timestamp_s is None:
         raise validation("Timestamp is required for the shard iterator type AT_TIMESTAMP.")
     if timestamp_s > now_s:
-        raise validation("The timestamp of an AT_TIMESTAMP shard iterator must not be in the future.")
+        raise validation(
+            "The timestamp of an AT_TIMESTAMP shard iterator must not be in the future."
+        )
     return shard.index_since(timestamp_s)
 
 

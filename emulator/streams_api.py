@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.core import World
-from emulator.errors import AwsError, validation
+from emulator.errors import AwsError, serialization, validation
 from emulator.settings import NoIterator
 from emulator.wire import encode
-
-OPERATIONS = frozenset({"DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"})
 
 
 class StreamsApi:
@@ -46,10 +44,7 @@ class StreamsApi:
         raise AwsError("UnknownOperationException", f"No operation {operation}")
 
     def _get_records(self, params: dict[str, Any]) -> bytes:
-        limit = params.get("Limit")
-        page = self._world.get_records(
-            _text(params, "ShardIterator"), 1000 if limit is None else limit
-        )
+        page = self._world.get_records(_text(params, "ShardIterator"), _limit(params, 1000) or 1000)
         records = b",".join([record.encoded() for record in page.records])
         if page.next_iterator is not None:
             following = b',"NextShardIterator":"%b"' % page.next_iterator.token().encode()
@@ -65,7 +60,7 @@ class StreamsApi:
             _text(params, "ShardId"),
             _text(params, "ShardIteratorType"),
             sequence_number=params.get("SequenceNumber"),
-            timestamp_s=params.get("Timestamp"),
+            timestamp_s=_time(params),
         )
         return encode({"ShardIterator": token})
 
@@ -100,9 +95,16 @@ def _text(params: dict[str, Any], name: str) -> str:
     return value
 
 
+def _time(params: dict[str, Any]) -> float | None:
+    value = params.get("Timestamp")
+    if value is not None and not isinstance(value, int | float):
+        raise serialization("Timestamp must be a number of seconds since the epoch")
+    return value
+
+
 def _limit(params: dict[str, Any], highest: int) -> int | None:
     limit = params.get("Limit")
-    if limit is not None and not 1 <= limit <= highest:
+    if limit is not None and not (isinstance(limit, int) and 1 <= limit <= highest):
         raise validation(
             f"1 validation error detected: Value '{limit}' at 'limit' failed to satisfy "
             f"constraint: Member must have value between 1 and {highest}"

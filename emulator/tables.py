@@ -1,8 +1,8 @@
 """A table: moto's model of its schema, with our own storage of its items and its stream.
 
-Owns keys, conditions, writes and the record that each write leaves. moto's `Table` gives the schema,
-the description, and Query and Scan by index. Must not know requests, HTTP or faults. Not safe for
-threads: the caller holds the world's lock, so that a write and its record are one step.
+Owns keys, conditions, writes and the record that each write leaves. moto's `Table` gives the
+schema, the description, and Query and Scan by index. Must not know requests, HTTP or faults. Not
+safe for threads: the caller holds the world's lock, so that a write and its record are one step.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from moto.dynamodb.comparisons import get_expected, get_filter_expression
 from moto.dynamodb.exceptions import ConditionalCheckFailed
-from moto.dynamodb.models.dynamo_type import DynamoType, Item
+from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.models.table import Table as MotoTable
 
 from emulator.attributes import Attributes, normalise_item, normalise_value, same_attributes
 from emulator.clock import naive_utc
 from emulator.errors import validation
 from emulator.images import Image, encode_image, hash_point, partition_digest, range_position
+from emulator.items import Item
 from emulator.records import Change
 from emulator.storage import ItemKey, ItemStore
 
@@ -33,6 +34,10 @@ MAX_PAGE_BYTES = 1024 * 1024
 
 class Table(MotoTable):
     """One table. `open_stream` makes a stream for it; `clock_s` tells the time."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Table:
+        # moto keeps every instance of its models for ever: a table would outlive its emulator.
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -243,13 +248,7 @@ class Table(MotoTable):
 
     def item(self, attributes: Attributes) -> Item:
         """A moto item; changing it changes nothing in the table."""
-        hash_key = DynamoType(attributes[self.hash_key_attr])
-        range_key = DynamoType(attributes[self.range_key_attr]) if self.range_key_attr else None
-        item = Item(hash_key, range_key, {})
-        for name, value in attributes.items():
-            # Around LimitedSizeDict, whose check sums the whole item for each attribute.
-            dict.__setitem__(item.attrs, name, DynamoType(value))
-        return item
+        return Item.of(attributes, self.hash_key_attr, self.range_key_attr)
 
     def item_of(self, image: Image | None) -> Item | None:
         return None if image is None else self.item(image.attributes())
@@ -271,7 +270,7 @@ class Table(MotoTable):
             attributes[self.range_key_attr] = {range_key.type: range_key.value}
         return self.exact_key(attributes)
 
-    def all_items(self) -> list[Item]:
+    def all_items(self) -> list[Item]:  # type: ignore[override]
         """Every item, or one partition's while a query runs on it."""
         if self._partition_only is not None:
             images: Iterator[tuple[ItemKey, Image]] = self.store.partition(self._partition_only)
@@ -279,7 +278,7 @@ class Table(MotoTable):
             images = self.store.walk()
         return [self.item(image.attributes()) for _, image in images]
 
-    def has_idx_items(self, index_name: str) -> list[Item]:
+    def has_idx_items(self, index_name: str) -> list[Item]:  # type: ignore[override]
         names = {key["AttributeName"] for key in self.get_index(index_name).schema}
         return [item for item in self.all_items() if names.issubset(item.attrs)]
 
@@ -305,7 +304,7 @@ class Table(MotoTable):
         consistent_read: bool = False,
         projection_expression: list[list[str]] | None = None,
         segments: tuple[Any, Any] = (None, None),
-    ) -> tuple[list[Item], int, dict[str, Any] | None]:
+    ) -> Any:
         """A page of a scan that filters or projects; a plain one is `scan_page` alone."""
         if index_name:
             return super().scan(
@@ -319,6 +318,7 @@ class Table(MotoTable):
                 segments,
             )
         images, last_key = self.scan_page(limit, exclusive_start_key, segments)
+        # Expressions look at moto items; what moto's handler gets back it only reads.
         items = [self.item(image.attributes()) for image in images]
         kept = [
             item
