@@ -72,7 +72,7 @@ def parse(text: str, source: str, *, numbered: bool) -> Located:
     except yaml.YAMLError as error:
         raise ConfigError(f"{source} is not YAML: {error}.") from error
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]  # the stubs leave it bare
+        loader.dispose()
 
 
 class _Reader:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from connector.config.settings import OffsetStore, WalStorage
 from connector.errors import ConfigError
-from connector.settings import OffsetStore, WalStorage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

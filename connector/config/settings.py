@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from connector.kinds import (
+from connector.config.kinds import (
     BOOLEAN,
     COLUMN_PINS,
     PATH,
@@ -298,6 +298,11 @@ class Dataset:
     history: History = _section("history", History)
     publish: Publish = _section("publish", Publish)
 
+    @property
+    def account_id(self) -> str | None:
+        """Known where the table was named by its ARN."""
+        return self.table_arn.split(":")[4] if self.table_arn else None
+
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, table={self.table!r}, region={self.region!r})"
 
@@ -425,6 +430,11 @@ class Runtime:
         environment=("SKIPPR_CLUSTER_ID",),
     )
 
+    @property
+    def replica_file(self) -> Path:
+        """The DuckDB file; its stem may not be `dynaduck`, the schema of the tables in it."""
+        return self.data_dir / "replica.duckdb"
+
 
 # These three decide what a dataset is; `config.load` derives name, table and region from them.
 FROM = Setting(
@@ -455,6 +465,7 @@ REGION = Setting(
     matching("region", "an AWS region such as eu-west-1", r"[a-z]{2,}(?:-[a-z0-9]+)+"),
     None,
     "AWS region; without it that of the ARN, AWS_REGION, AWS_DEFAULT_REGION or the profile.",
+    aliases=(Alias("params.region"),),
 )
 
 

@@ -5,7 +5,7 @@ Owns the lists, so that a spicepod loads as it is while a misspelt key of ours i
 
 from __future__ import annotations
 
-from connector.config_file import Located
+from connector.config.yaml_file import Located
 
 SILENT_TOP_LEVEL = frozenset({"version", "kind", "name"})
 

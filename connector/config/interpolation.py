@@ -118,7 +118,7 @@ def _member(reference: str, text: str, member: str | None) -> str:
 
 
 def masked(text: str, secret_texts: frozenset[str]) -> str:
-    """The text with every secret in it replaced by `***`; longest first, for one may hold another."""
+    """The text with `***` for every secret in it, longest first: one may hold another."""
     for secret in sorted(secret_texts, key=len, reverse=True):
         if len(secret) >= _SHORTEST_MASKED:
             text = text.replace(secret, "***")

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from connector.durations import format_duration, format_size, parse_duration, parse_size
+from connector.config.durations import format_duration, format_size, parse_duration, parse_size
 
 Schema = Mapping[str, Any]
 
