@@ -1,0 +1,57 @@
+"""When a shard is polled again.
+
+Owns the trade between latency and calls. Pure: what the last answer was in, seconds out. Must not
+know which shard it is, nor any clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from connector.retry import BACKOFF, Backoff
+
+LONGEST_IDLE_S: Final = 30.0  # well within the 15 minutes that an iterator lives
+CLOSED_DOUBLINGS: Final = 3  # a closed shard is drained, not watched
+LONGEST_ASK_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """A page that leaves more to read is followed at once; empty ones double the wait.
+
+    floor_s       `scan_interval`: the least time between polls of a shard that has been drained
+    idle_s        `ready_lag`: the longest wait between polls of an idle shard
+    tail_s        the first wait after a page that left nothing
+    calls_per_s   what tailing may cost over all shards: with many, the waits begin longer
+    draw          uniform in [0, 1), for the jitter after failures
+    """
+
+    floor_s: float = 0.0
+    idle_s: float = 2.0
+    tail_s: float = 0.02
+    calls_per_s: float = 500.0
+    backoff: Backoff = BACKOFF
+    draw: Callable[[], float] = random.random
+
+    @property
+    def longest_s(self) -> float:
+        return max(self.floor_s, min(self.idle_s, LONGEST_IDLE_S))
+
+    def after_page(self, *, more: bool, empties: int, is_closed: bool, shards: int) -> float:
+        """The wait after a good page; `more` says that it certainly left something to read."""
+        if more:
+            return 0.0
+        doublings = min(max(empties - 1, 0), CLOSED_DOUBLINGS if is_closed else 30)
+        wait_s = max(self.tail_s, shards / self.calls_per_s) * 2.0**doublings
+        return max(self.floor_s, min(wait_s, self.longest_s))
+
+    def after_failure(self, failures: int) -> float:
+        """The wait after the last of `failures` in a row, at least 1."""
+        return self.backoff.delay_s(failures - 1, self.draw())
+
+    def before_asking_again(self, asked: int) -> float:
+        """The wait before a closed shard without a known child is asked about again."""
+        return min(LONGEST_ASK_S, 0.5 * 2.0 ** min(asked, 10))
