@@ -6,6 +6,7 @@ only processes it started.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -27,7 +28,9 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The caller's environment without any AWS or dynaduck setting of its own."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DYNADUCK_", "SKIPPR_"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DYNADUCK_", "SKIPPR_"))
+    }
     return kept | CREDENTIALS | {"PYTHONPATH": str(REPOSITORY)} | dict(extra or {})
 
 
@@ -142,7 +145,7 @@ class Service:
     def get(self, path: str) -> tuple[int, Any]:
         try:
             status, _, body = self.request("GET", path)
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return 0, None
         return status, json.loads(body)
 
