@@ -9,7 +9,8 @@ call reads at most one page of one segment.
 Rows of a page may be older than changes the stream has delivered meanwhile. So a ticket is taken
 from the dataset right before each request is sent, retries included; rows whose key was changed
 after the ticket are dropped when the page is applied. An eventually consistent read may also miss
-writes from before it was sent: there a ticket must be `EVENTUAL_MARGIN_S` old when it is used.
+writes of the `EVENTUAL_MARGIN_S` before it was sent: the dataset must let its tickets reach back
+that far, and the first page waits that long, as shards that were closed by then are not read.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing import Final, Protocol
 from accelerator.batch import Batch
 from checkpoints.positions import SnapshotSegment
 from connector.capacity import Grant, ReadCapacity
-from connector.clock import Clock
+from connector.clock import AwsTime, Clock
 from connector.errors import CorruptPage, SourceError, Unavailable
 from connector.retry import BACKOFF, Backoff
-from connector.source import ScanPage, Source, TableDescription
+from connector.source import ScanPage, TableDescription
 
 EVENTUAL_MARGIN_S: Final = 5.0
 """An eventually consistent read is usually current within a second; this leaves room.
@@ -36,7 +37,6 @@ Source: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWo
 
 FULL_SINK_WAIT_S: Final = 0.05
 RATE_WINDOW_S: Final = 10.0
-TICKETS_PER_SEGMENT: Final = 64  # eventually consistent pages a segment may read within the margin
 
 LEAST_SEGMENTS: Final = 4
 MOST_SEGMENTS: Final = 64
@@ -44,8 +44,16 @@ SEGMENT_BYTES: Final = 128 * 1024 * 1024
 SEGMENT_ITEMS: Final = 200_000
 
 
+class Pages(Protocol):
+    """The one call of `connector.source.Source` that a snapshot makes."""
+
+    def scan(
+        self, segment: int, total_segments: int, start_key: str | None, *, consistent: bool
+    ) -> ScanPage: ...
+
+
 class Tickets(Protocol):
-    """What the dataset offers so that a scan row never replaces a younger change."""
+    """What the dataset offers so that a scan row never replaces a younger change. Thread-safe."""
 
     def open_scan_ticket(self) -> int:
         """The dataset's commit number now; keys changed from here on are remembered for it."""
@@ -119,7 +127,7 @@ class Scanner:
 
     def __init__(
         self,
-        source: Source,
+        source: Pages,
         clock: Clock,
         sink: Sink,
         tickets: Tickets,
@@ -128,14 +136,16 @@ class Scanner:
         generation: int,
         consistent: bool = True,
         capacity: ReadCapacity | None = None,
+        aws_time: AwsTime | None = None,
         backoff: Backoff = BACKOFF,
-        eventual_margin_s: float = EVENTUAL_MARGIN_S,
         draw: Callable[[], float] = random.random,
     ) -> None:
         _check(segments)
         self._source = source
         self._clock = clock
         self._sink = sink
+        self._tickets = tickets
+        self._aws_time = aws_time
         self._generation = generation
         self._consistent = consistent
         self._capacity = capacity or ReadCapacity(None)
@@ -144,18 +154,15 @@ class Scanner:
         self._lock = threading.Lock()
         self._segments = {segment.segment: segment for segment in segments}
         self._faults: dict[int, ScanFault] = {}
+        self._began_s = clock.monotonic_s()
+        first_due_s = self._began_s + (0.0 if consistent else EVENTUAL_MARGIN_S)
         # (due, order, segment): the order makes those that are due a queue, so all get a turn.
         self._waiting = [
-            (float("-inf"), order, segment.segment)
-            for order, segment in enumerate(s for s in segments if not s.done)
+            (first_due_s, order, segment.segment)
+            for order, segment in enumerate(each for each in segments if not each.done)
         ]
         self._order = len(self._waiting)
         self._busy: set[int] = set()
-        self._tickets: FreshTickets | AgedTickets = (
-            FreshTickets(tickets)
-            if consistent
-            else AgedTickets(tickets, eventual_margin_s, TICKETS_PER_SEGMENT * len(self._waiting))
-        )
         self._latest_at_ms: int | None = None
         self._pages = 0
         self._nbytes = 0
@@ -165,7 +172,8 @@ class Scanner:
     @property
     def done(self) -> bool:
         """Every segment has been read to its end; the last batches may still wait to be applied."""
-        return not self._waiting and not self._busy
+        with self._lock:
+            return not self._waiting and not self._busy
 
     @property
     def ended_at_ms(self) -> int | None:
@@ -173,9 +181,10 @@ class Scanner:
 
         The Date header is cut to whole seconds, so the page was answered within the second after.
         """
-        if not self.done or self._latest_at_ms is None:
-            return None
-        return self._latest_at_ms + 1000
+        with self._lock:
+            if self._waiting or self._busy or self._latest_at_ms is None:
+                return None
+            return self._latest_at_ms + 1000
 
     @property
     def fault(self) -> SourceError | None:
@@ -214,12 +223,7 @@ class Scanner:
         with self._lock:
             return self._waiting[0][0] if self._waiting else None
 
-    def close(self) -> None:
-        """Gives back the tickets that no page will use. Steps must have ended."""
-        with self._lock:
-            self._tickets.close()
-
-    def _choose(self, now_s: float) -> tuple[SnapshotSegment, Grant, int] | float | None:
+    def _choose(self, now_s: float) -> tuple[SnapshotSegment, Grant] | float | None:
         if not self._waiting:
             return None
         due_s, _, number = self._waiting[0]
@@ -227,18 +231,17 @@ class Scanner:
             return due_s
         if not self._sink.has_room():
             return now_s + FULL_SINK_WAIT_S
-        ready_s = self._tickets.ready_at_s(now_s)
-        if ready_s > now_s:
-            return ready_s
         grant = self._capacity.ask(now_s)
         if isinstance(grant, float):
             return grant
         heapq.heappop(self._waiting)
         self._busy.add(number)
-        return self._segments[number], grant, self._tickets.take()
+        return self._segments[number], grant
 
-    def _read(self, segment: SnapshotSegment, grant: Grant, ticket: int) -> None:
+    def _read(self, segment: SnapshotSegment, grant: Grant) -> None:
+        ticket = None
         try:
+            ticket = self._tickets.open_scan_ticket()
             page = self._source.scan(
                 segment.segment,
                 segment.total_segments,
@@ -277,6 +280,8 @@ class Scanner:
         except BaseException:
             self._put_back(segment, ticket, None)
             raise
+        if self._aws_time is not None:
+            self._aws_time.observe(page.at_ms)
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._segments[segment.segment] = after
@@ -285,16 +290,18 @@ class Scanner:
             self._pages += 1
             self._nbytes += page.nbytes
             self._read_since.append((now_s, page.changes.num_rows))
-            self._items_per_s(now_s)
+            self._forget_before(now_s - RATE_WINDOW_S)
             self._busy.discard(segment.segment)
             if not after.done:
                 self._wait(segment.segment, now_s)
 
-    def _put_back(self, segment: SnapshotSegment, ticket: int, error: SourceError | None) -> None:
-        now_s = self._clock.monotonic_s()
+    def _put_back(
+        self, segment: SnapshotSegment, ticket: int | None, error: SourceError | None
+    ) -> None:
+        if ticket is not None:
+            self._tickets.close_scan_ticket(ticket)
+        due_s = self._clock.monotonic_s()
         with self._lock:
-            self._tickets.give_back(ticket)
-            due_s = now_s
             if error is not None:
                 earlier = self._faults.get(segment.segment)
                 attempts = earlier.attempts + 1 if earlier else 1
@@ -309,60 +316,14 @@ class Scanner:
         self._order += 1
 
     def _items_per_s(self, now_s: float) -> float:
-        while self._read_since and self._read_since[0][0] < now_s - RATE_WINDOW_S:
+        self._forget_before(now_s - RATE_WINDOW_S)
+        # A snapshot younger than the window is measured over its own age, a second at least.
+        span_s = min(RATE_WINDOW_S, max(1.0, now_s - self._began_s))
+        return sum(items for _, items in self._read_since) / span_s
+
+    def _forget_before(self, then_s: float) -> None:
+        while self._read_since and self._read_since[0][0] < then_s:
             self._read_since.popleft()
-        return sum(items for _, items in self._read_since) / RATE_WINDOW_S
-
-
-class FreshTickets:
-    """A ticket opened at the moment it is used: right for consistent reads."""
-
-    def __init__(self, tickets: Tickets) -> None:
-        self._tickets = tickets
-
-    def ready_at_s(self, now_s: float) -> float:
-        return now_s
-
-    def take(self) -> int:
-        return self._tickets.open_scan_ticket()
-
-    def give_back(self, ticket: int) -> None:
-        self._tickets.close_scan_ticket(ticket)
-
-    def close(self) -> None:
-        return None
-
-
-class AgedTickets:
-    """Tickets kept open for `margin_s` before they are used, oldest first.
-
-    One is opened for each one taken, so `stock` of them bound the pages read within the margin.
-    Owned by the scanner, under its lock.
-    """
-
-    def __init__(self, tickets: Tickets, margin_s: float, stock: int) -> None:
-        self._tickets = tickets
-        self._margin_s = margin_s
-        self._stock = stock
-        self._opened: deque[tuple[float, int]] = deque()
-
-    def ready_at_s(self, now_s: float) -> float:
-        # Older ones are as right, but make the dataset remember more than it needs to.
-        while self._opened and self._opened[0][0] < now_s - 3 * self._margin_s:
-            self._tickets.close_scan_ticket(self._opened.popleft()[1])
-        while len(self._opened) < self._stock:
-            self._opened.append((now_s, self._tickets.open_scan_ticket()))
-        return self._opened[0][0] + self._margin_s
-
-    def take(self) -> int:
-        return self._opened.popleft()[1]
-
-    def give_back(self, ticket: int) -> None:
-        self._tickets.close_scan_ticket(ticket)
-
-    def close(self) -> None:
-        while self._opened:
-            self._tickets.close_scan_ticket(self._opened.popleft()[1])
 
 
 def _check(segments: Sequence[SnapshotSegment]) -> None:
