@@ -118,15 +118,19 @@ class Stage:
         self.service = self._start("service", arguments)
 
     def wait_service(self) -> None:
-        assert self.service is not None
-        self._wait(self.service, self.service_url + "/health", "service")
+        self._wait(self._running(), self.service_url + "/health", "service")
 
     def kill_service(self) -> int:
         """SIGKILL: no handler, no flush, no goodbye. Returns the process id that is no more."""
-        assert self.service is not None
-        self.service.send_signal(signal.SIGKILL)
-        self.service.wait()
-        return self.service.pid
+        service = self._running()
+        service.send_signal(signal.SIGKILL)
+        service.wait()
+        return service.pid
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self.service is None:
+            raise ServiceError("The demo's service was not started.")
+        return self.service
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON of the service's answer; status 0 when there is none."""
@@ -147,6 +151,17 @@ class Stage:
             _request("POST", self.service_url + "/v1/sql", query)
         )
         return rows
+
+    def metric(self, name: str) -> float | None:
+        """The value of a metric of the dataset; None when there is none to be had."""
+        try:
+            text = _request("GET", self.service_url + "/metrics", None).decode()
+        except OSError:
+            return None
+        for line in text.splitlines():
+            if line.startswith(name + "{"):
+                return float(line.rpartition(" ")[2])
+        return None
 
     def log(self, name: str) -> str:
         """The last lines that a child wrote."""
