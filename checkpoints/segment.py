@@ -7,14 +7,14 @@ an object. Must not know how the changes themselves are encoded.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from checkpoints.errors import LogCorrupt
 from checkpoints.progress import DatasetProgress, progress_of_json, progress_to_json
 
-P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
 
 FORMAT: Final = 1
@@ -41,7 +41,8 @@ class SegmentHeader:
     writer             nonce of the process that wrote it
     prev_sha256        of the whole object before it; for a base, of the segment it includes last
     dataset            of its rows; None where it has none, or rows of several
-    is_full            whether `progress` is the whole, not what this segment changed
+    progress           what it changed
+    whole              the progress of all datasets after it; None where it is not repeated
     newest_created_ms  AWS time of its youngest change
     """
 
@@ -53,7 +54,7 @@ class SegmentHeader:
     kind: SegmentKind
     dataset: str | None = None
     progress: tuple[DatasetProgress, ...] = ()
-    is_full: bool = False
+    whole: tuple[DatasetProgress, ...] | None = None
     newest_created_ms: int | None = None
 
     def to_json(self) -> str:
@@ -67,8 +68,8 @@ class SegmentHeader:
                 "prev_sha256": self.prev_sha256,
                 "kind": self.kind.value,
                 "dataset": self.dataset,
-                "progress": [progress_to_json(one) for one in self.progress],
-                "is_full": self.is_full,
+                "progress": _to_json(self.progress),
+                "whole": None if self.whole is None else _to_json(self.whole),
                 "newest_created_ms": self.newest_created_ms,
             },
             ensure_ascii=False,
@@ -92,12 +93,20 @@ class SegmentHeader:
                 document["prev_sha256"],
                 SegmentKind(document["kind"]),
                 document["dataset"],
-                tuple(progress_of_json(one) for one in document["progress"]),
-                document["is_full"],
+                _of_json(document["progress"]),
+                None if document["whole"] is None else _of_json(document["whole"]),
                 document["newest_created_ms"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise LogCorrupt(f"The header of a segment cannot be read: {error!r}.") from error
+
+
+def _to_json(progress: Iterable[DatasetProgress]) -> list[dict[str, Any]]:
+    return [progress_to_json(one) for one in progress]
+
+
+def _of_json(documents: Iterable[Mapping[str, Any]]) -> tuple[DatasetProgress, ...]:
+    return tuple(progress_of_json(document) for document in documents)
 
 
 class SegmentCodec(Protocol[P_contra]):

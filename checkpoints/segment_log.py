@@ -166,8 +166,7 @@ class SegmentLog(Generic[P]):
             writer=self._writer,
             prev_sha256=head.tip.sha256,
             kind=SegmentKind.BASE,
-            progress=tuple(head.progress.values()),
-            is_full=True,
+            whole=tuple(head.progress.values()),
         )
         key = self._pipeline.base_key(header.index)
         outcome = self._store.put_new(key, self._codec.encode(header, payload))
@@ -197,15 +196,15 @@ class SegmentLog(Generic[P]):
         first = last - last % FULL_EVERY
         if newest_base >= first:
             base = self.base(newest_base)
-            tip, progress = base.tip, fold(NO_PROGRESS, base.header.progress)
+            tip, progress = base.tip, continued(NO_PROGRESS, base.header)
         elif first > 0:
             data = self._store.get(self._pipeline.segment_key(first))
             if data is None:
                 self._raise_missing(first)
             header = self._checked(first, data)
-            if not header.is_full:
+            if header.whole is None:
                 raise LogCorrupt(f"The segment {first} lacks the whole progress.")
-            tip, progress = Segment(header, data).tip, fold(NO_PROGRESS, header.progress)
+            tip, progress = Segment(header, data).tip, continued(NO_PROGRESS, header)
         else:
             tip, progress = GENESIS, NO_PROGRESS
         for segment in self.after(tip):
@@ -352,7 +351,8 @@ class SegmentWriter(Generic[P]):
     ) -> None:
         self._guard.require(self._guard.epoch)
         index = self._tip.index + 1
-        is_full = kind is SegmentKind.FENCE or index % FULL_EVERY == 0
+        whole = fold(self._progress, deltas)
+        is_repeated = kind is SegmentKind.FENCE or index % FULL_EVERY == 0
         header = SegmentHeader(
             pipeline=self._pipeline.pk,
             index=index,
@@ -361,8 +361,8 @@ class SegmentWriter(Generic[P]):
             prev_sha256=self._tip.sha256,
             kind=kind,
             dataset=dataset,
-            progress=tuple(fold(self._progress, deltas).values()) if is_full else deltas,
-            is_full=is_full,
+            progress=deltas,
+            whole=tuple(whole.values()) if is_repeated else None,
             newest_created_ms=newest_created_ms,
         )
         self._pending = (header, self._codec.encode(header, payload))
@@ -422,7 +422,9 @@ class SegmentWriter(Generic[P]):
 
 def continued(progress: Progress, header: SegmentHeader) -> Progress:
     """The progress once a segment is applied."""
-    return fold(NO_PROGRESS if header.is_full else progress, header.progress)
+    if header.whole is not None:
+        return fold(NO_PROGRESS, header.whole)
+    return fold(progress, header.progress)
 
 
 def _sha256(data: bytes) -> str:

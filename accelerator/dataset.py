@@ -1,0 +1,840 @@
+"""A dataset: one DynamoDB table's rows, queryable as the view `main."NAME"`.
+
+Owns the transaction in which rows, positions, scan progress, gaps and dead letters commit together,
+the generations (the live rows, and a shadow while they are loaded anew) and what is remembered of
+them. Knows no stream, no scanner and no clock but the one it is given. One writer thread calls
+everything but `open_scan_ticket` and `close_scan_ticket`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accelerator import failpoints, items, keys
+from accelerator.batch import CHANGES, Batch
+from accelerator.catalog import Catalog, Generation
+from accelerator.database import Database
+from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
+from accelerator.fitting import Fitted, Fitter
+from accelerator.progress import Progress, StagedProgress
+from accelerator.rows import RowTable
+from accelerator.schema import Alteration, Plan, Seen, initial
+from accelerator.sql import identifier, json_text
+from accelerator.touched import KEYS, TouchedKeys
+from checkpoints.positions import Gap, ShardCheckpoint, SnapshotSegment, SourceIdentity
+from checkpoints.store import DuckDBCheckpointStore, PositionsKey
+
+
+class Poison(StrEnum):
+    """What happens to a record that cannot be applied."""
+
+    QUARANTINE = "quarantine"
+    HALT = "halt"
+
+
+class SnapshotState(StrEnum):
+    """`scanned`: every segment is done; `done`: the streams have passed the scan's end too."""
+
+    NONE = "none"
+    RUNNING = "running"
+    SCANNED = "scanned"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSpec:
+    """What the configuration says of a dataset.
+
+    table_name, region, account   where it is said, the stored dataset has to match it
+    """
+
+    name: str
+    table_name: str | None = None
+    region: str | None = None
+    account: str | None = None
+    max_columns: int = 1000
+    poison: Poison = Poison.QUARANTINE
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when rows loaded under the old settings no longer mean the same."""
+        return json_text({"max_columns": self.max_columns})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDataset:
+    """What is durably known of a dataset.
+
+    generation                  the live rows
+    shadow_generation           the rows being loaded beside them, None when there are none
+    positions_generation        the positions that are read: the shadow's own, if it has its own
+    identity, shards            of those positions
+    snapshot_state, segments, origin_ms, snapshot_started_at_ms, scan_ended_at_ms
+                                of the generation being loaded: the shadow if there is one
+    is_frozen                   the live rows get no changes (their positions ended in a gap)
+    live_snapshot_state         of the live rows
+    fingerprint                 of the settings that the newest generation was loaded under
+    """
+
+    identity: SourceIdentity
+    generation: int
+    positions_generation: int
+    shards: tuple[ShardCheckpoint, ...]
+    segments: tuple[SnapshotSegment, ...]
+    snapshot_state: str
+    snapshot_started_at_ms: int | None
+    scan_ended_at_ms: int | None
+    origin_ms: int | None
+    status: str
+    status_reason: str | None
+    open_gaps: tuple[Gap, ...]
+    fingerprint: str | None
+    shadow_generation: int | None
+    is_frozen: bool
+    live_snapshot_state: str
+    live_identity: SourceIdentity
+
+
+@dataclass(slots=True)
+class Applied:
+    """What one call of `apply` did.
+
+    operations          rows written or removed, by op (insert, modify, remove, snapshot), after
+                        collapsing to the last change per key
+    records             stream records taken, before collapsing
+    replayed            records that had been applied before
+    foreign             batches of a generation that is no longer read
+    touched             scan rows dropped since a change had passed them
+    commit_number       of the newest commit; it grows only when something was written
+    """
+
+    operations: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    scanned: int = 0
+    replayed: int = 0
+    foreign: int = 0
+    touched: int = 0
+    columns_added: tuple[str, ...] = ()
+    columns_widened: tuple[str, ...] = ()
+    dead_letters: int = 0
+    wrote: bool = False
+    commit_number: int = 0
+    nbytes: int = 0
+    duration_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Load:
+    """A generation with its row table."""
+
+    generation: Generation
+    table: RowTable
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a group does to one load: `fitted` replaces, `keys` is all that is removed first."""
+
+    load: _Load
+    fitted: Fitted
+    keys: pa.Table
+
+
+def _host_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class Dataset:
+    """`now_ms` stamps rows of the system tables and decides nothing; `monotonic_s` times margins."""
+
+    def __init__(
+        self,
+        database: Database,
+        spec: DatasetSpec,
+        *,
+        now_ms: Callable[[], int | None] = _host_ms,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        scan_margin_s: float = 0.0,
+    ) -> None:
+        self._database = database
+        self.spec = spec
+        self._now = now_ms
+        self._touched = TouchedKeys(monotonic_s, scan_margin_s)
+        self._live: _Load | None = None
+        self._shadow: _Load | None = None
+        self._progress = Progress()
+        self._dead_letters = 0
+
+    # ---- what is stored -------------------------------------------------------------------
+
+    def load(self) -> StoredDataset | None:
+        """Reads what is stored and makes it what `apply` goes on from; None when nothing is.
+
+        Call it once at start and again after `Database.reopen`.
+
+        Raises:
+            ForeignCheckpoint: it belongs to another table, region or account.
+        """
+        with self._database.translated():
+            cursor = self._database.writer
+            catalog = Catalog(cursor, self.spec.name)
+            store = DuckDBCheckpointStore(cursor)
+            loads = {g.role: self._open_load(catalog, g) for g in catalog.generations()}
+            self._live, self._shadow = loads.get("live"), loads.get("shadow")
+            if self._live is None:
+                self._progress = Progress()
+                return None
+            self._refuse_foreign(self._live.generation.identity)
+            newest = self._newest().generation
+            shards = store.load_shards(self.spec.name, newest.positions_generation)
+            segments = store.load_segments(self.spec.name, newest.generation)
+            self._progress = Progress(shards, segments)
+            status, reason = catalog.status() or ("Initializing", None)
+            live = self._live.generation
+            return StoredDataset(
+                identity=newest.identity,
+                generation=live.generation,
+                positions_generation=newest.positions_generation,
+                shards=shards,
+                segments=segments,
+                snapshot_state=newest.snapshot_state,
+                snapshot_started_at_ms=newest.snapshot_started_at_ms,
+                scan_ended_at_ms=newest.scan_ended_at_ms,
+                origin_ms=newest.origin_ms,
+                status=status,
+                status_reason=reason,
+                open_gaps=store.open_gaps(self.spec.name),
+                fingerprint=newest.fingerprint,
+                shadow_generation=self._shadow.generation.generation if self._shadow else None,
+                is_frozen=live.is_frozen,
+                live_snapshot_state=live.snapshot_state,
+                live_identity=live.identity,
+            )
+
+    def begin(
+        self,
+        identity: SourceIdentity,
+        *,
+        origin_ms: int | None,
+        shards: Sequence[ShardCheckpoint],
+        segments: Sequence[SnapshotSegment],
+        shadow: bool,
+        positions_generation: int | None,
+        snapshot: bool,
+    ) -> int:
+        """Starts a generation of rows and returns its number, all in one transaction.
+
+        shadow                 True loads it beside the live rows until `swap`; False replaces
+                               them at once, also in the view
+        positions_generation   the live positions' number: every change goes to both (`shards` is
+                               then not used). None: `shards` begin a set of positions of its own,
+                               numbered like the generation; live rows beside it are frozen
+        snapshot               False: no scan will fill it
+        """
+        if self._live is not None:
+            _refuse_other(self._live.generation.identity, identity)
+        catalog = Catalog(self._database.writer, self.spec.name)
+        number = 1 + max((g.generation for g in catalog.generations()), default=0)
+        generation = Generation(
+            dataset=self.spec.name,
+            generation=number,
+            role="shadow" if shadow else "live",
+            positions_generation=number if positions_generation is None else positions_generation,
+            identity=identity,
+            snapshot_state=(SnapshotState.RUNNING if snapshot else SnapshotState.NONE).value,
+            origin_ms=origin_ms,
+            max_columns=self.spec.max_columns,
+            snapshot_started_at_ms=origin_ms if snapshot else None,
+            fingerprint=self.spec.fingerprint,
+        )
+        now_ms = self._now_ms()
+        plan = initial(
+            [(k.name, k.type) for k in identity.key_schema], self.spec.max_columns, now_ms
+        )
+        table = RowTable(self._database.writer, self.spec.name, number, plan)
+        frozen = None
+        with self._database.transaction() as cursor:
+            change = table.create()
+            for old in self._replaced_by(shadow):
+                old.table.drop()
+            if not shadow:
+                cursor.execute(table.view_sql(with_extras=False))
+            for old in self._replaced_by(shadow):
+                catalog.drop_generation(old.generation.generation)
+                catalog.drop_columns(old.generation.generation)
+            catalog.save_generation(generation)
+            catalog.save_columns(number, change)
+            if self._live is None:
+                catalog.save_status("Initializing", None, now_ms=now_ms)
+            store = DuckDBCheckpointStore(cursor)
+            if positions_generation is None:
+                key = PositionsKey(self.spec.name, number, identity.stream_arn)
+                store.save_shards(key, shards, now_ms=now_ms)
+                if shadow and self._live is not None and not self._live.generation.is_frozen:
+                    frozen = replace(self._live.generation, is_frozen=True)
+                    catalog.save_generation(frozen)
+            store.save_segments(self.spec.name, number, segments, now_ms=now_ms)
+            kept = [generation]
+            if shadow and self._live is not None:
+                kept.append(self._live.generation)
+            store.forget(
+                self.spec.name,
+                keep=[n for g in kept for n in (g.generation, g.positions_generation)],
+            )
+        if frozen is not None and self._live is not None:
+            self._live.generation = frozen
+        load = _Load(generation, table)
+        if shadow:
+            self._shadow = load
+        else:
+            self._live, self._shadow = load, None
+        own = shards if positions_generation is None else self._progress.shards.values()
+        self._progress = Progress(own, segments)
+        return number
+
+    # ---- applying -------------------------------------------------------------------------
+
+    def apply(self, batches: Sequence[Batch]) -> Applied:
+        """Applies a group whole, in one transaction, exactly once.
+
+        Per key the last change wins; scan rows count only where no change has passed them. A group
+        that changes nothing writes nothing. After an error nothing of it is committed and the same
+        group may be applied again.
+
+        Raises:
+            PoisonRecord: under the policy `halt`.
+            UnknownShard, ScanTicketExpired: the batch is wrong; it must not be repeated as it is.
+            OutOfMemory, DiskFull: rolled back, try again later.
+            DatabaseInvalidated: reopen the database, `load` again, resume from its positions.
+        """
+        started = time.perf_counter()
+        applied = Applied(commit_number=self._touched.commit_number)
+        if self._live is None:
+            raise AcceleratorError(f"Dataset {self.spec.name} was not begun.")
+        positions = self._newest().generation.positions_generation
+        mine = [batch for batch in batches if batch.generation == positions]
+        applied.foreign = len(batches) - len(mine)
+        applied.nbytes = sum(batch.nbytes for batch in mine)
+        progress = self._progress.stage()
+        with self._database.translated():
+            group = _Group(self._database.writer, self._newest().generation.identity)
+            for batch in mine:
+                group.add(batch, progress.admit(batch))
+            applied.replayed = progress.replayed
+            applied.records, applied.scanned = group.records, group.scanned
+            try:
+                self._apply_group(group, mine, progress, applied)
+            finally:
+                group.close()
+        applied.duration_s = time.perf_counter() - started
+        return applied
+
+    def _apply_group(
+        self, group: _Group, batches: Sequence[Batch], progress: StagedProgress, applied: Applied
+    ) -> None:
+        works = self._fit(group, applied)
+        gaps = [gap for batch in batches for gap in batch.gaps]
+        if group.poison and self.spec.poison is Poison.HALT:
+            number, error = next(iter(group.poison.items()))
+            record = group.record(number)
+            raise PoisonRecord(record["shard_id"], record["sequence_number"], error)
+        failpoints.hit("after_plan")
+        changed = any(work.keys.num_rows or work.fitted.rows.num_rows for work in works)
+        if not (
+            changed
+            or gaps
+            or group.poison
+            or progress.changed_shards()
+            or progress.changed_segments()
+        ):
+            return
+        with self._database.transaction() as cursor:
+            alterations = [self._alter(work) for work in works]
+            for work, change in zip(works, alterations, strict=True):
+                self._write(cursor, work)
+                Catalog(cursor, self.spec.name).save_columns(
+                    work.load.generation.generation, change
+                )
+            self._save_progress(cursor, progress, gaps)
+            self._save_dead_letters(cursor, group)
+            failpoints.hit("before_commit")
+        failpoints.hit("after_commit")
+        progress.commit()
+        for work in works:
+            work.load.table.plan = work.fitted.plan
+        applied.commit_number = self._touched.committed(group.touched_keys())
+        applied.wrote = True
+        applied.dead_letters = len(group.poison)
+        self._report_columns(works, alterations, applied)
+
+    def _fit(self, group: _Group, applied: Applied) -> list[_Work]:
+        """Typed rows for every load that the group reaches; poison found on the way is set aside
+        and the key's change before it counts instead."""
+        assert self._live is not None
+        newest = self._newest()
+        feeds = [load for load in (self._live, self._shadow) if load and self._is_fed(load)]
+        while True:
+            poison = len(group.poison)
+            changes = group.last_changes()
+            scans = group.scan_rows(self._touched.since)
+            works = []
+            for load in feeds:
+                takes_scan = load is (newest if group.fills_snapshot else self._live)
+                source = group.source(with_scan=takes_scan)
+                fitter = Fitter(self._database.writer, source, group.image)
+                fitted = fitter.fit(load.table.plan, self._grower(load))
+                group.poison.update(fitted.poison)
+                removed = pa.concat_tables([changes, scans]) if takes_scan else changes
+                works.append(_Work(load, fitted, removed))
+            if len(group.poison) == poison:
+                break
+        applied.touched = group.passed
+        applied.operations = group.operations()
+        return works
+
+    def _is_fed(self, load: _Load) -> bool:
+        positions = self._newest().generation.positions_generation
+        return load.generation.positions_generation == positions and not load.generation.is_frozen
+
+    def _grower(self, load: _Load) -> Callable[[Plan, Mapping[str, Seen]], Plan]:
+        rows: list[int] = []
+
+        def grow(plan: Plan, seen: Mapping[str, Seen]) -> Plan:
+            if not rows:
+                rows.append(load.table.count())
+            room = self._database.room_for_columns(rows[0])
+            return load.table.grow(plan, seen, room=room, now_ms=self._now_ms())
+
+        return grow
+
+    def _alter(self, work: _Work) -> Alteration:
+        """All DDL, the view's with it."""
+        table = work.load.table
+        had_extras = table.has_extras
+        change = table.alter(work.fitted.plan)
+        extras = bool(pc.any(pc.is_valid(work.fitted.rows.column("_extra"))).as_py())
+        if work.load is self._live and (change.needs_ddl or (extras and not had_extras)):
+            shown = RowTable(
+                self._database.writer, self.spec.name, table.generation, work.fitted.plan
+            )
+            self._database.writer.execute(shown.view_sql(with_extras=extras or had_extras))
+        table.has_extras = had_extras or extras
+        if change.added:
+            self._database.columns_added(len(change.added), table.count())
+        return change
+
+    def _write(self, cursor: duckdb.DuckDBPyConnection, work: _Work) -> None:
+        if work.keys.num_rows:
+            cursor.register("replaced_keys", work.keys)
+            try:
+                work.load.table.delete("replaced_keys")
+            finally:
+                cursor.unregister("replaced_keys")
+        work.load.table.insert(work.fitted)
+
+    def _save_progress(
+        self, cursor: duckdb.DuckDBPyConnection, progress: StagedProgress, gaps: Sequence[Gap]
+    ) -> None:
+        newest = self._newest().generation
+        store = DuckDBCheckpointStore(cursor)
+        now_ms = self._now_ms()
+        key = PositionsKey(
+            self.spec.name, newest.positions_generation, newest.identity.stream_arn
+        )
+        store.save_shards(key, progress.changed_shards(), now_ms=now_ms)
+        store.save_segments(
+            self.spec.name, newest.generation, progress.changed_segments(), now_ms=now_ms
+        )
+        store.record_gaps(self.spec.name, newest.positions_generation, gaps)
+
+    def _save_dead_letters(self, cursor: duckdb.DuckDBPyConnection, group: _Group) -> None:
+        for number, error in group.poison.items():
+            record = group.record(number)
+            cursor.execute(
+                "INSERT INTO dynaduck.dead_letters VALUES "
+                "(?, ?, ?, ?, ?, ?, epoch_ms(CAST(? AS BIGINT)), ?, ?)",
+                [
+                    self.spec.name, record["shard_id"], record["sequence_number"], record["op"],
+                    _record_text(record), error, self._now_ms(), group.key_text(number),
+                    self._newest().generation.positions_generation,
+                ],
+            )
+
+    def _report_columns(
+        self, works: Sequence[_Work], alterations: Sequence[Alteration], applied: Applied
+    ) -> None:
+        for work, change in zip(works, alterations, strict=True):
+            if work.load is self._live:
+                applied.columns_added = tuple(c.attribute for c in change.added)
+                applied.columns_widened = tuple(r.new.attribute for r in change.retyped)
+        if any(change.needs_ddl for change in alterations) and self._database.wants_checkpoint:
+            self._database.checkpoint()
+
+    # ---- scan tickets ---------------------------------------------------------------------
+
+    def open_scan_ticket(self) -> int:
+        """Take one before a Scan request is sent; its rows carry it. Any thread."""
+        return self._touched.open()
+
+    def close_scan_ticket(self, ticket: int) -> None:
+        """Give it back once the page is applied, or given up. Any thread."""
+        self._touched.close(ticket)
+
+    # ---- marks ----------------------------------------------------------------------------
+
+    def persist(self, shards: Sequence[ShardCheckpoint]) -> None:
+        """Stores positions without rows: the slow beat. Writes only what changed."""
+        positions = self._newest().generation.positions_generation
+        batch = Batch(CHANGES.empty_table(), positions, shards=tuple(shards))
+        self.apply([batch])
+
+    def mark_snapshot(
+        self,
+        state: SnapshotState,
+        *,
+        started_at_ms: int | None = None,
+        scan_ended_at_ms: int | None = None,
+    ) -> None:
+        """Sets the state of the generation being loaded; times given as None stay."""
+        load = self._newest()
+        new = replace(
+            load.generation,
+            snapshot_state=state.value,
+            snapshot_started_at_ms=started_at_ms or load.generation.snapshot_started_at_ms,
+            scan_ended_at_ms=scan_ended_at_ms or load.generation.scan_ended_at_ms,
+        )
+        if new == load.generation:
+            return
+        with self._database.transaction() as cursor:
+            Catalog(cursor, self.spec.name).save_generation(new)
+        load.generation = new
+
+    def mark_status(self, status: str, reason: str | None = None) -> None:
+        """Stores what dynaduck.datasets says; writes only a change."""
+        with self._database.translated():
+            if Catalog(self._database.writer, self.spec.name).status() == (status, reason):
+                return
+        with self._database.transaction() as cursor:
+            Catalog(cursor, self.spec.name).save_status(status, reason, now_ms=self._now_ms())
+
+    def resolve_gaps(self, resolution: str) -> None:
+        with self._database.transaction() as cursor:
+            DuckDBCheckpointStore(cursor).resolve_gaps(self.spec.name, resolution)
+
+    def freeze(self) -> None:
+        """No change reaches the live rows any more; they stay queryable."""
+        if self._live is None or self._live.generation.is_frozen:
+            return
+        frozen = replace(self._live.generation, is_frozen=True)
+        with self._database.transaction() as cursor:
+            Catalog(cursor, self.spec.name).save_generation(frozen)
+        self._live.generation = frozen
+
+    def swap(self, *, resolve_gaps: str | None = None) -> None:
+        """Makes the shadow the live rows, in one transaction; readers see either, no error.
+
+        `resolve_gaps` closes the open gaps with this resolution in the same transaction.
+        """
+        if self._shadow is None or self._live is None:
+            raise AcceleratorError(f"Dataset {self.spec.name} has no shadow to swap in.")
+        live = replace(self._shadow.generation, role="live")
+        old = self._live
+        with self._database.transaction() as cursor:
+            cursor.execute(self._shadow.table.view_sql(with_extras=self._shadow.table.has_extras))
+            old.table.drop()
+            failpoints.hit("mid_swap")
+            catalog = Catalog(cursor, self.spec.name)
+            catalog.drop_generation(old.generation.generation)
+            catalog.drop_columns(old.generation.generation)
+            catalog.save_generation(live)
+            store = DuckDBCheckpointStore(cursor)
+            store.forget(self.spec.name, keep=[live.generation, live.positions_generation])
+            if resolve_gaps is not None:
+                store.resolve_gaps(self.spec.name, resolve_gaps)
+        self._live, self._shadow = _Load(live, self._shadow.table), None
+
+    def drop_shadow(self) -> None:
+        """Gives up the load beside the live rows, with its own positions if it had any."""
+        if self._shadow is None or self._live is None:
+            return
+        shadow, live = self._shadow, self._live.generation
+        with self._database.transaction() as cursor:
+            shadow.table.drop()
+            catalog = Catalog(cursor, self.spec.name)
+            catalog.drop_generation(shadow.generation.generation)
+            catalog.drop_columns(shadow.generation.generation)
+            store = DuckDBCheckpointStore(cursor)
+            store.forget(self.spec.name, keep=[live.generation, live.positions_generation])
+            shards = store.load_shards(self.spec.name, live.positions_generation)
+            segments = store.load_segments(self.spec.name, live.generation)
+        self._shadow = None
+        self._progress = Progress(shards, segments)
+
+    def row_count(self) -> int:
+        """Rows of the live generation, by the committed table."""
+        if self._live is None:
+            return 0
+        with self._database.translated():
+            return self._live.table.count()
+
+    # ---- inside ---------------------------------------------------------------------------
+
+    def _newest(self) -> _Load:
+        newest = self._shadow or self._live
+        if newest is None:
+            raise AcceleratorError(f"Dataset {self.spec.name} was not begun.")
+        return newest
+
+    def _replaced_by(self, shadow: bool) -> list[_Load]:
+        replaced = [self._shadow] if shadow else [self._live, self._shadow]
+        return [load for load in replaced if load is not None]
+
+    def _open_load(self, catalog: Catalog, generation: Generation) -> _Load:
+        plan = catalog.plan(generation.generation, generation.max_columns)
+        table = RowTable(self._database.writer, self.spec.name, generation.generation, plan)
+        table.has_extras = table.finds_extras()
+        return _Load(generation, table)
+
+    def _refuse_foreign(self, stored: SourceIdentity) -> None:
+        region, account = _place(stored.table_arn)
+        for said, is_stored, what in (
+            (self.spec.table_name, stored.table_name, "table"),
+            (self.spec.region, region, "region"),
+            (self.spec.account, account, "account"),
+        ):
+            if said is not None and is_stored is not None and said != is_stored:
+                raise ForeignCheckpoint(
+                    f"Dataset {self.spec.name} is stored for {what} {is_stored}, not {said}."
+                )
+
+    def _now_ms(self) -> int:
+        now = self._now()
+        return _host_ms() if now is None else now
+
+
+def _refuse_other(stored: SourceIdentity, given: SourceIdentity) -> None:
+    here = (stored.table_name, *_place(stored.table_arn))
+    there = (given.table_name, *_place(given.table_arn))
+    if here != there:
+        raise ForeignCheckpoint(
+            f"The stored rows belong to table {stored.table_arn}, not {given.table_arn}."
+        )
+
+
+def _place(arn: str) -> tuple[str | None, str | None]:
+    parts = arn.split(":")
+    return (parts[3] or None, parts[4] or None) if len(parts) >= 6 else (None, None)
+
+
+def _record_text(record: Mapping[str, str | None]) -> str:
+    members = [("Keys", record["keys"]), ("NewImage", record["image"])]
+    return "{" + ",".join(f'"{name}":{text}' for name, text in members if text is not None) + "}"
+
+
+class _Group:
+    """The changes and scan rows of one call, numbered in arrival order.
+
+    Rows get a number `i`; everything else refers to them by it. `poison` maps it to a reason.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, identity: SourceIdentity) -> None:
+        self._cursor = cursor
+        self._schema = identity.key_schema
+        self._changes: list[pa.Table] = []
+        self._scans: list[tuple[int, pa.Table]] = []
+        self._all: list[tuple[int, pa.Table]] = []
+        self._next = 0
+        self._keyed: pa.Table | None = None
+        self._scan_keyed: pa.Table | None = None
+        self._last: pa.Table | None = None
+        self._scan_last: pa.Table | None = None
+        self.poison: dict[int, str] = {}
+        self.fills_snapshot = False
+        self.records = 0
+        self.scanned = 0
+        self.passed = 0
+
+    def add(self, batch: Batch, changes: pa.Table) -> None:
+        if batch.is_scan and batch.segments:
+            self.fills_snapshot = True
+        if changes.num_rows == 0:
+            return
+        numbers = pa.array(range(self._next, self._next + changes.num_rows), pa.int64())
+        numbered = _renumbered(changes, numbers)
+        self._all.append((self._next, numbered))
+        self._next += changes.num_rows
+        if batch.scan_ticket is not None:
+            self._scans.append((batch.scan_ticket, numbered))
+            self.scanned += changes.num_rows
+        else:
+            self._changes.append(numbered)
+            self.records += changes.num_rows
+
+    def last_changes(self) -> pa.Table:
+        """Keys (h, k) of all changes; `source` then yields the last readable change of each."""
+        if self._keyed is None:
+            self._keyed = self._with_keys("changed", self._changes)
+        self._last = self._last_per_key(self._keyed)
+        return self.touched_keys()
+
+    def touched_keys(self) -> pa.Table:
+        """Keys of all changes, whatever became of them."""
+        assert self._keyed is not None
+        if self._keyed.num_rows == 0:
+            return KEYS.empty_table()
+        keyed = self._keyed.filter(pc.is_valid(self._keyed.column("k")))
+        return keyed.select(["h", "k"]).group_by(["h", "k"]).aggregate([]).cast(KEYS)
+
+    def scan_rows(self, since: Callable[[int], pa.Table]) -> pa.Table:
+        """Keys of the scan rows that no change has passed, this group's own among them."""
+        if self._scan_keyed is None:
+            self._scan_keyed = self._with_keys("scanned", [table for _, table in self._scans])
+        if self._scan_keyed.num_rows == 0:
+            self._scan_last = self._scan_keyed.select(["i", "h", "k"])
+            return KEYS.empty_table()
+        own = self.touched_keys()
+        kept = []
+        for ticket, table in self._scans:
+            first = table.column("i")[0].as_py()
+            rows = self._scan_keyed.filter(
+                pc.and_(
+                    pc.greater_equal(self._scan_keyed.column("i"), first),
+                    pc.less(self._scan_keyed.column("i"), first + table.num_rows),
+                )
+            )
+            passed = pa.concat_tables([since(ticket), own])
+            if passed.num_rows:
+                rows = rows.filter(
+                    pc.invert(pc.is_in(rows.column("k"), passed.column("k").combine_chunks()))
+                )
+            kept.append(rows)
+        fresh = pa.concat_tables(kept)
+        self.passed = self._scan_keyed.num_rows - fresh.num_rows
+        self._scan_last = self._last_per_key(fresh)
+        return self._scan_last.select(["h", "k"]).cast(KEYS)
+
+    def source(self, *, with_scan: bool) -> str:
+        """The name of a relation (i, h, k, image) of the rows to write."""
+        assert self._last is not None and self._scan_last is not None
+        chosen = self._last
+        if with_scan:
+            chosen = pa.concat_tables([chosen, self._scan_last])
+        tables = self._changes + ([t for _, t in self._scans] if with_scan else [])
+        rows = pa.concat_tables(tables) if tables else _NUMBERED.empty_table()
+        self._cursor.register("group_rows", rows.select(["i", "op", "image"]))
+        self._cursor.register("group_last", chosen)
+        return (
+            "(SELECT r.i, l.h, l.k, r.image FROM group_rows r JOIN group_last l ON l.i = r.i "
+            "WHERE r.op <> 'remove')"
+        )
+
+    def close(self) -> None:
+        for name in ("group_rows", "group_last", "group_keys"):
+            self._cursor.unregister(name)
+
+    def operations(self) -> Counter[str]:
+        assert self._last is not None and self._scan_last is not None
+        counts: Counter[str] = Counter()
+        if self._changes and self._last.num_rows:
+            ops = pa.concat_tables(self._changes).select(["i", "op"])
+            chosen = ops.filter(pc.is_in(ops.column("i"), self._last.column("i").combine_chunks()))
+            for each in pc.value_counts(chosen.column("op")).to_pylist():
+                counts[each["values"]] += each["counts"]
+        if self._scan_last.num_rows:
+            counts["snapshot"] += self._scan_last.num_rows
+        return counts
+
+    def image(self, number: int) -> str | None:
+        return self.record(number)["image"]
+
+    def record(self, number: int) -> dict[str, str | None]:
+        for first, table in reversed(self._all):
+            if first <= number:
+                row: dict[str, str | None] = table.slice(number - first, 1).to_pylist()[0]
+                return row
+        raise KeyError(number)
+
+    def key_text(self, number: int) -> str | None:
+        for keyed in (self._keyed, self._scan_keyed):
+            if keyed is not None:
+                found = keyed.filter(pc.equal(keyed.column("i"), number))
+                if found.num_rows:
+                    key: str | None = found.column("k")[0].as_py()
+                    return key
+        return None
+
+    def _with_keys(self, what: str, tables: Sequence[pa.Table]) -> pa.Table:
+        """i, h, k of every row; k is null where the record has no readable key (it is poison)."""
+        if not tables:
+            return _KEYED.empty_table()
+        rows = pa.concat_tables(tables)
+        document = "keys" if what == "changed" else "image"
+        self._cursor.register("group_keys", rows.select(["i", document]))
+        query = (
+            f"SELECT i, {keys.hash_sql('k')} AS h, k FROM "
+            f"(SELECT i, {keys.key_sql(document, self._schema)} AS k FROM group_keys)"
+        )
+        try:
+            keyed = self._cursor.sql(query).to_arrow_table()
+        except duckdb.InvalidInputException:
+            guarded = query.replace(
+                "FROM group_keys)", f"FROM (SELECT i, CASE WHEN json_valid({document}) "
+                f"THEN {document} END AS {document} FROM group_keys))"
+            )
+            keyed = self._cursor.sql(guarded).to_arrow_table()
+        keyed = keyed.cast(_KEYED)
+        unkeyed = keyed.filter(pc.is_null(keyed.column("k"))).column("i").to_pylist()
+        if unkeyed:
+            rest = keyed.filter(pc.is_valid(keyed.column("k")))
+            keyed = pa.concat_tables([rest, self._keys_in_python(unkeyed, document)])
+        return keyed
+
+    def _keys_in_python(self, numbers: Sequence[int], document: str) -> pa.Table:
+        found: list[tuple[int, int | None, str | None]] = []
+        for number in numbers:
+            try:
+                text = self.record(number)[document]
+                if text is None:
+                    raise items.Unreadable("the record has no keys")
+                key = keys.key_of(items.read(text), self._schema)
+                found.append((number, keys.hash_of(key), key))
+            except items.Unreadable as error:
+                self.poison[number] = str(error)
+                found.append((number, None, None))
+        return pa.table(
+            {
+                "i": [row[0] for row in found],
+                "h": [row[1] for row in found],
+                "k": [row[2] for row in found],
+            },
+            schema=_KEYED,
+        )
+
+    def _last_per_key(self, keyed: pa.Table) -> pa.Table:
+        if self.poison:
+            bad = pa.array(list(self.poison), pa.int64())
+            keyed = keyed.filter(pc.invert(pc.is_in(keyed.column("i"), bad)))
+        if keyed.num_rows == 0:
+            return keyed
+        last = keyed.group_by(["h", "k"]).aggregate([("i", "max")])
+        return last.rename_columns({"i_max": "i"}).select(["i", "h", "k"]).cast(_KEYED)
+
+
+_KEYED = pa.schema([pa.field("i", pa.int64()), *KEYS])
+_NUMBERED = pa.schema([pa.field("i", pa.int64()), *CHANGES])
+
+
+def _renumbered(changes: pa.Table, numbers: pa.Array) -> pa.Table:
+    return changes.add_column(0, "i", numbers)
+
+
+def view_name(dataset: str) -> str:
+    return f"main.{identifier(dataset)}"

@@ -1,0 +1,184 @@
+"""Images to typed columns, in SQL.
+
+Owns the query that takes one plan's columns out of item texts and says, row by row, whether every
+value came through unchanged. A row that does not is `unfit`; Python looks at it (`items`), grows
+the plan or rewrites the text, and the query runs again. No Python object is made per attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelerator.numerals import NORMAL_SQL, decimal_text_sql
+from accelerator.schema import NESTED_TAGS, Column, Kind, Plan
+from accelerator.sql import identifier, json_pointer, json_text, literal
+
+# Columns of the source relation: i, h, k, image, spare (members of `_raw` that have no column,
+# as text) and extra (the same as plain JSON).
+
+_TAG_FIELD = {
+    Kind.TEXT: ("S", "VARCHAR"),
+    Kind.INTEGER: ("N", "VARCHAR"),
+    Kind.DECIMAL: ("N", "VARCHAR"),
+    Kind.NUMBER_TEXT: ("N", "VARCHAR"),
+    Kind.BOOLEAN: ("BOOL", "BOOLEAN"),
+    Kind.BINARY: ("B", "VARCHAR"),
+    Kind.TEXT_SET: ("SS", ["VARCHAR"]),
+    Kind.INTEGER_SET: ("NS", ["VARCHAR"]),
+    Kind.DECIMAL_SET: ("NS", ["VARCHAR"]),
+    Kind.NUMBER_TEXT_SET: ("NS", ["VARCHAR"]),
+    Kind.BINARY_SET: ("BS", ["VARCHAR"]),
+}
+
+
+def decode_sql(plan: Plan, source: str) -> str:
+    """Yields i, h, k, unfit, the plan's physical columns, _raw and _extra.
+
+    JSON columns come out still tagged: `plain.plain_column` unwraps them.
+    """
+    clashing = _clashing(plan.columns)
+    together = [c for c in plan.columns if c.attribute not in clashing]
+    alone = [c for c in plan.columns if c.attribute in clashing]
+    structure = literal(json_text({c.attribute: _structure(c) for c in together}))
+    inner = ["i", "h", "k", "image", "spare", "extra", f"from_json(image, {structure}) AS s"]
+    for column in alone:
+        document = f"json_extract(image, {literal(json_pointer(column.attribute))})"
+        if column.kind is not Kind.JSON:
+            document = f"from_json({document}, {literal(json_text(_structure(column)))})"
+        inner.append(f"{document} AS a{column.column_id}")
+    middle = ["i", "h", "k", "image", "spare", "extra"]
+    for column in plan.columns:
+        document = f"a{column.column_id}"
+        if column.attribute not in clashing:
+            document = f"s.{identifier(column.attribute)}"
+        middle += _parts(column, document)
+    outer = ["i", "h", "k", f"{_unfit(plan.columns)} AS unfit"]
+    outer += [f"{_value(column)} AS {column.physical}" for column in plan.columns]
+    outer += [f"{_raw(plan.columns)} AS _raw", "extra AS _extra"]
+    return (
+        f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(middle)} FROM "
+        f"(SELECT {', '.join(inner)} FROM {source}))"
+    )
+
+
+def _clashing(columns: Sequence[Column]) -> set[str]:
+    # A STRUCT compares its field names without case, and has no empty one.
+    groups: dict[str, list[str]] = {}
+    for column in columns:
+        groups.setdefault(column.attribute.lower(), []).append(column.attribute)
+    clashing = {name for group in groups.values() if len(group) > 1 for name in group}
+    return clashing | {c.attribute for c in columns if not c.attribute or "\0" in c.attribute}
+
+
+def _structure(column: Column) -> object:
+    if column.kind is Kind.JSON:
+        return "JSON"
+    if column.kind is Kind.UNKNOWN:
+        return {"NULL": "BOOLEAN"}
+    tag, sql_type = _TAG_FIELD[column.kind]
+    return {tag: sql_type, "NULL": "BOOLEAN"}
+
+
+def _parts(column: Column, document: str) -> list[str]:
+    """p: is present; z: is NULL; t: the text of the value under the expected tag; v: its value."""
+    n = column.column_id
+    if column.kind is Kind.JSON:
+        return [
+            f"{document} IS NOT NULL AS p{n}",
+            f"CAST({document} AS VARCHAR) AS t{n}",
+        ]
+    parts = [f"{document} IS NOT NULL AS p{n}", f'{document}."NULL" AS z{n}']
+    if column.kind is Kind.UNKNOWN:
+        return parts
+    text = f"{document}.{identifier(_TAG_FIELD[column.kind][0])}"
+    parts.append(f"{text} AS t{n}")
+    typed = _typed(column, text)
+    if typed is not None:
+        parts.append(f"{typed} AS v{n}")
+    return parts
+
+
+def _typed(column: Column, text: str) -> str | None:
+    match column.kind:
+        case Kind.INTEGER | Kind.DECIMAL | Kind.INTEGER_SET | Kind.DECIMAL_SET:
+            return f"TRY_CAST({text} AS {column.sql_type})"
+        case Kind.BINARY:
+            return f"TRY(from_base64({text}))"
+        case Kind.BINARY_SET:
+            return f"list_transform({text}, lambda x: TRY(from_base64(x)))"
+        case _:
+            return None
+
+
+def _value(column: Column) -> str:
+    n = column.column_id
+    if column.kind is Kind.UNKNOWN:
+        return "CAST(NULL AS VARCHAR)"
+    return f"v{n}" if _typed(column, "") is not None else f"t{n}"
+
+
+def _fits(column: Column) -> str:
+    """TRUE when the value is exactly what the text says; NULL or FALSE otherwise."""
+    n = column.column_id
+    match column.kind:
+        case Kind.INTEGER:
+            return f"CAST(v{n} AS VARCHAR) = t{n}"
+        case Kind.DECIMAL:
+            return f"{decimal_text_sql(f'v{n}', column.scale)} = t{n}"
+        case Kind.NUMBER_TEXT:
+            return f"regexp_full_match(t{n}, {literal(NORMAL_SQL)})"
+        case Kind.INTEGER_SET:
+            return f"CAST(v{n} AS VARCHAR[]) = t{n}"
+        case Kind.DECIMAL_SET:
+            back = decimal_text_sql("x", column.scale)
+            return f"list_transform(v{n}, lambda x: {back}) = t{n}"
+        case Kind.NUMBER_TEXT_SET:
+            test = f"regexp_full_match(x, {literal(NORMAL_SQL)})"
+            return f"list_bool_and(list_transform(t{n}, lambda x: {test}))"
+        case Kind.BINARY:
+            return f"to_base64(v{n}) = t{n}"
+        case Kind.BINARY_SET:
+            return f"list_transform(v{n}, lambda x: to_base64(x)) = t{n}"
+        case Kind.TEXT | Kind.BOOLEAN | Kind.TEXT_SET:
+            return f"t{n} IS NOT NULL"
+        case Kind.JSON:
+            tags = [tag for tag in column.seen if tag != "NULL"] + ["NULL"]
+            return " OR ".join(f"starts_with(t{n}, {literal(_opening(tag))})" for tag in tags)
+        case Kind.UNKNOWN:
+            return "FALSE"
+
+
+def _opening(tag: str) -> str:
+    return f'{{"{tag}":'
+
+
+def _unfit(columns: Sequence[Column]) -> str:
+    tests = []
+    for column in columns:
+        fits = _fits(column)
+        if column.kind is not Kind.JSON:
+            known_null = "NULL" in column.seen
+            fits = f"({fits}) OR z{column.column_id}" if known_null else fits
+        tests.append(f"(NOT p{column.column_id} OR coalesce({fits}, FALSE))")
+    present = " + ".join(f"CAST(p{column.column_id} AS INTEGER)" for column in columns)
+    tests.append(f"len(json_keys(image)) = {present}")
+    return f"image IS NULL OR NOT coalesce({' AND '.join(tests)}, FALSE)"
+
+
+def _raw(columns: Sequence[Column]) -> str:
+    members = ["spare"]
+    for column in columns:
+        n = column.column_id
+        name = json_text(column.attribute)
+        if column.kind is Kind.JSON:
+            member = f"{literal(name + ':')} || t{n}"
+            if column.base not in NESTED_TAGS:
+                member = (
+                    f"CASE WHEN NOT starts_with(t{n}, {literal(_opening(column.base))}) "
+                    f"THEN {member} END"
+                )
+            members.append(member)
+        elif "NULL" in column.seen:
+            null_member = literal(name + ':{"NULL":true}')
+            members.append(f"CASE WHEN z{n} THEN {null_member} END")
+    return f"nullif('{{' || concat_ws(',', {', '.join(members)}) || '}}', '{{}}')"
