@@ -48,7 +48,7 @@ class SegmentFile:
     """The codec: `checkpoints.segment.SegmentCodec` of a Batch or of base rows. Stateless."""
 
     def encode(self, header: SegmentHeader, payload: Batch | BaseRows | None) -> bytes:
-        """A whole Parquet object. Raises ValueError when the payload is not of the header's kind."""
+        """A whole Parquet object. Raises ValueError when payload and header differ in kind."""
         rows = _rows_for(header, payload)
         sink = BytesIO()
         # Without the Arrow schema in the footer a small segment is a fifth smaller; these types
@@ -60,6 +60,7 @@ class SegmentFile:
             compression_level=1,
             use_dictionary=["dataset"] if header.kind is SegmentKind.BASE else ["shard_id", "op"],
             store_schema=False,
+            write_page_checksum=True,
         ) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata({HEADER_KEY: header.to_json()})
@@ -131,7 +132,7 @@ def _rows_for(header: SegmentHeader, payload: Batch | BaseRows | None) -> pa.Tab
 
 def _read(data: bytes, schema: pa.Schema) -> pa.Table:
     try:
-        rows = pq.read_table(BytesIO(data))
+        rows = pq.read_table(BytesIO(data), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise LogCorrupt(f"A segment cannot be read: {error}.") from error
     if not rows.schema.equals(schema):
