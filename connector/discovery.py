@@ -122,6 +122,7 @@ class Discovery:
         shards: Shards,
         identity: SourceIdentity,
         *,
+        table: TableDescription | None = None,
         observer: Observer | None = None,
         backoff: Backoff = BACKOFF,
         draw: Callable[[], float] = random.random,
@@ -131,7 +132,7 @@ class Discovery:
     ) -> None:
         if identity.stream_arn is None:
             raise ValueError("a table without a stream has no shards")
-        self.facts = StreamFacts(identity)
+        self.facts = StreamFacts(identity, table)
         self._stream_arn = identity.stream_arn
         self._source = source
         self._clock = clock

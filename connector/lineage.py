@@ -35,7 +35,8 @@ class Origin:
 
     @property
     def cut_ms(self) -> int:
-        return self.at_ms - self.margin_ms
+        """In whole seconds, as the creation times are that it is compared with."""
+        return (self.at_ms - self.margin_ms) // 1000 * 1000
 
     @property
     def position(self) -> Position:
@@ -67,7 +68,10 @@ class OpenIterator:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """`skip_before_ms`: records created before it are dropped, as long as nothing younger came."""
+    """`skip_before_ms`: records created before it are dropped, as long as nothing younger came.
+
+    Where AT_TIMESTAMP is not supported the source opens TRIM_HORIZON in its place.
+    """
 
     shard_id: str
     iterator: str
@@ -118,6 +122,7 @@ class ShardView:
     interval_s          the wait that the last good page was followed by
     last_good_s         monotonic time of the last good page, None before it
     error_since_s       monotonic time of the first of the failures that still last
+    is_closed           it has an end, or a child: empty pages prove nothing about what follows
     """
 
     shard_id: str
@@ -133,8 +138,9 @@ class ShardView:
     idle_span_s: float
     interval_s: float
     last_good_s: float | None
-    error_code: str | None
+    error: Exception | None
     error_since_s: float | None
+    is_closed: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +172,7 @@ class Shard:
     last_good_s: float | None = None
     idle_since_s: float | None = None
     failures: int = 0
-    error_code: str | None = None
+    error: Exception | None = None
     error_since_s: float | None = None
     was_trimmed: bool = False
     drained_ms: int = 0
@@ -210,7 +216,10 @@ class Shard:
 
     @property
     def is_applied(self) -> bool:
-        return self.committed == self.handed_over
+        """Whether the last record that was handed over is committed, and so all before it."""
+        if self.committed is None:
+            return False
+        return self.committed.position.sequence_number == self.position.sequence_number
 
     @property
     def applied_until_ms(self) -> int | None:
@@ -237,7 +246,7 @@ class Shard:
     def good_page(self, now_s: float, *, is_empty: bool) -> None:
         self.last_good_s = now_s
         self.failures = 0
-        self.error_code = None
+        self.error = None
         self.error_since_s = None
         if not is_empty:
             self.idle_since_s = None
@@ -263,8 +272,9 @@ class Shard:
             idle_span_s,
             self.interval_s,
             self.last_good_s,
-            self.error_code,
+            self.error,
             self.error_since_s,
+            self.is_closed,
         )
 
 

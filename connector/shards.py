@@ -25,7 +25,7 @@ from typing import Final, assert_never
 
 from checkpoints.positions import Gap, Position, PositionKind, ShardCheckpoint, ShardState
 from connector.coverage import HOUR_MS, Coverage, GapCause, Retention
-from connector.errors import IteratorExpired, RequestRefused, ShardGone, Trimmed
+from connector.errors import IteratorExpired, ShardGone, Trimmed
 from connector.lineage import (
     Listing,
     OpenIterator,
@@ -75,14 +75,12 @@ class ShardGraph:
         pacing: Pacing | None = None,
         retention: Retention | None = None,
         patience: Patience | None = None,
-        can_start_at_timestamp: bool = True,
         now_s: float = 0.0,
     ) -> None:
         self._origin = origin
         self._pacing = pacing or Pacing()
         self._retention = retention or Retention()
         self._patience = patience or Patience()
-        self._can_start_at_timestamp = can_start_at_timestamp
         self._shards: dict[str, Shard] = {}
         self._unfinished: dict[str, Shard] = {}
         self._suspects: dict[str, Shard] = {}
@@ -112,9 +110,9 @@ class ShardGraph:
         shard.ticket = 0
         shard.is_busy = True
         if shard.iterator is not None:
-            return ReadPage(shard.shard_id, shard.iterator, self._skip_before_ms(shard))
+            return ReadPage(shard.shard_id, shard.iterator, shard.position.timestamp_ms)
         shard.state = ShardState.POSITIONING
-        if self._skip_before_ms(shard) is not None:
+        if shard.position.kind is PositionKind.TRIM_HORIZON:
             return OpenIterator(shard.shard_id, Position.trim_horizon())
         return OpenIterator(shard.shard_id, shard.position)
 
@@ -238,7 +236,7 @@ class ShardGraph:
         shard.state = ShardState.BACKOFF
         if shard.error_since_s is None:
             shard.error_since_s = now_s
-        shard.error_code = getattr(error, "code", "internal")
+        shard.error = error
         if isinstance(error, IteratorExpired):
             shard.iterator = None
         elif isinstance(error, Trimmed):
@@ -250,8 +248,6 @@ class ShardGraph:
             self._suspects[shard_id] = shard
             self._hand_over(shard)
             return self._progress()
-        elif isinstance(error, RequestRefused) and self._asked_for_time(shard):
-            self._can_start_at_timestamp = False
         self._wait(shard, now_s + self._pacing.after_failure(shard.failures))
         return self._progress()
 
@@ -646,15 +642,6 @@ class ShardGraph:
             raise ValueError(f"an answer for shard {shard_id}, which was not asked")
         shard.is_busy = False
         return shard
-
-    def _skip_before_ms(self, shard: Shard) -> int | None:
-        """Without AT_TIMESTAMP: the time before which the prefix of a lineage is dropped."""
-        if self._can_start_at_timestamp or shard.position.kind is not PositionKind.AT_TIMESTAMP:
-            return None
-        return shard.position.timestamp_ms
-
-    def _asked_for_time(self, shard: Shard) -> bool:
-        return shard.iterator is None and shard.position.kind is PositionKind.AT_TIMESTAMP
 
     def _saw(self, at_ms: int) -> None:
         self._aws_ms = max(self._aws_ms, at_ms)

@@ -84,7 +84,6 @@ class Reading:
         rows: Iterable[ShardCheckpoint] = (),
         pacing: Pacing | None = None,
         patience: Patience | None = None,
-        knows_timestamps: bool = True,
         listing_every_s: float = 60.0,
     ) -> None:
         self.stream = stream
@@ -92,7 +91,6 @@ class Reading:
         self.origin = origin or Origin(stream.date_ms)
         self.pacing = pacing or Pacing(draw=lambda: 0.5)
         self.patience = patience or Patience()
-        self.knows_timestamps = knows_timestamps
         self.listing_every_s = listing_every_s
         self.rows = {row.shard_id: row for row in rows}
         self.gaps: list[Gap] = []
@@ -111,7 +109,6 @@ class Reading:
             pacing=self.pacing,
             retention=Retention(self.stream.retention_ms, self.stream.retention_ms // 48),
             patience=self.patience,
-            can_start_at_timestamp=self.knows_timestamps,
             now_s=self.clock.now_s,
         )
         self.reader = StreamReader(

@@ -1,0 +1,185 @@
+"""Why a dataset is not Ready, in words: each reason a stable code, a sentence and the remedy.
+
+Owns the sentences. Must not decide when one is given: that is `connector.health`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connector.lineage import ShardView
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`blocks` is False for what Ready may live with."""
+
+    code: str
+    sentence: str
+    remedy: str
+    blocks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An error that lasts; `since_s` is the monotonic time of its first.
+
+    needs_person   waiting will not mend it, so it makes state Error; it is retried all the same
+    """
+
+    code: str
+    sentence: str
+    remedy: str
+    since_s: float
+    needs_person: bool = False
+
+    @classmethod
+    def of(cls, error: Exception, since_s: float, *, where: str | None = None) -> Trouble:
+        """What an error of any of our trees says; `where` names what it strikes."""
+        said = str(error) or type(error).__name__
+        return cls(
+            getattr(error, "code", "internal"),
+            said if where is None else f"{where}: {said}",
+            getattr(error, "hint", "") or "It is tried again by itself; see the log.",
+            since_s,
+            bool(getattr(error, "needs_person", False)),
+        )
+
+    def reason(self, *, blocks: bool) -> Reason:
+        return Reason(self.code, self.sentence, self.remedy, blocks)
+
+
+def shard_troubles(views: Sequence[ShardView]) -> list[Trouble]:
+    """One trouble for each kind of error, however many shards it strikes."""
+    by_code: dict[str, list[ShardView]] = {}
+    for view in views:
+        if view.error is not None:
+            by_code.setdefault(getattr(view.error, "code", "internal"), []).append(view)
+    troubles = []
+    for struck in by_code.values():
+        oldest = min(struck, key=lambda view: view.error_since_s or 0.0)
+        if oldest.error is not None and oldest.error_since_s is not None:
+            where = some([view.shard_id for view in struck])
+            troubles.append(Trouble.of(oldest.error, oldest.error_since_s, where=where))
+    return troubles
+
+
+def some(shard_ids: Sequence[str]) -> str:
+    """One shard by its name, more by the first and their number."""
+    if len(shard_ids) == 1:
+        return f"Shard {shard_ids[0]}"
+    return f"Shard {shard_ids[0]} and {len(shard_ids) - 1} more"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# What blocks
+
+
+def stopping() -> Reason:
+    return Reason(
+        "stopping", "The service drains what it has read and will exit.", "Start it again."
+    )
+
+
+def gap_open(gaps: int) -> Reason:
+    return Reason(
+        "gap_open",
+        f"The stream has {_count(gaps, 'gap')}: changes were lost before they could be read.",
+        "Run `dynaduck refresh`, or set dynamodb_replication_invalid_checkpoint_behavior to "
+        "restart; dynaduck.gaps has the details.",
+    )
+
+
+def rebuilding(cause: str) -> Reason:
+    return Reason(
+        "rebuilding",
+        f"The data served is from before a loss and is being loaded anew: {cause}.",
+        "Wait; `dynaduck status` shows the progress.",
+    )
+
+
+def paused() -> Reason:
+    return Reason("paused", "Reading was paused by hand.", "Run `dynaduck resume`.")
+
+
+def commit_failing(error: Exception) -> Reason:
+    return Reason(
+        "commit_failing",
+        f"Changes cannot be committed: {error}",
+        getattr(error, "hint", "") or "It is tried again by itself; see the log.",
+    )
+
+
+def loop_failed(names: Sequence[str]) -> Reason:
+    return Reason(
+        "loop_failed",
+        f"A part of the service is down: {', '.join(names)}.",
+        "It is called again by itself; if it lasts, restart the service and report its log.",
+    )
+
+
+def starting() -> Reason:
+    return Reason("starting", "The stream's shards are not known yet.", "Wait a moment.")
+
+
+def snapshot_running() -> Reason:
+    return Reason(
+        "snapshot_running",
+        "The snapshot is being read.",
+        "Wait; `dynaduck status` shows the progress.",
+    )
+
+
+def snapshot_passing() -> Reason:
+    return Reason(
+        "snapshot_passing",
+        "The snapshot is read, but the stream is not applied up to its end yet.",
+        "Wait; `dynaduck status` shows which shard is behind.",
+    )
+
+
+def late(lag_ms: int | None, ready_lag_s: float, waiting: Sequence[str], *, again: bool) -> Reason:
+    """`waiting`: closed shards whose children are not listed; `again`: it has been Ready before."""
+    behind = "by an unknown time" if lag_ms is None else f"{lag_ms / 1000:.1f} s"
+    sentence = f"The stream is applied {behind} behind; Ready allows {ready_lag_s:g} s."
+    if waiting:
+        sentence += f" {some(waiting)} ended, and no child is listed yet."
+    return Reason(
+        "lagging" if again else "catching_up",
+        sentence,
+        "Wait; if it grows, `dynaduck status` shows the shard that is behind and its error.",
+    )
+
+
+# What Ready may live with
+
+
+def dead_letters(number: int) -> Reason:
+    return Reason(
+        "dead_letters",
+        f"{_count(number, 'change')} could not be applied: see dynaduck.dead_letters.",
+        "Mend the cause, then run `dynaduck dead-letters replay`, or drop them.",
+        blocks=False,
+    )
+
+
+def refreshing() -> Reason:
+    return Reason(
+        "refreshing",
+        "A new snapshot is being loaded beside the data that is served.",
+        "Nothing to do.",
+        blocks=False,
+    )
+
+
+def retention_low(headroom_ms: int) -> Reason:
+    return Reason(
+        "retention_low",
+        f"The stream drops what is unread in {max(0, headroom_ms) // 60_000} minutes.",
+        "Find out what blocks the shard that is furthest behind: `dynaduck status`.",
+        blocks=False,
+    )
