@@ -304,7 +304,8 @@ class Demo:
     def _scanned(self) -> tuple[int, bool]:
         """Items of committed snapshot pages, and whether all segments are done."""
         found = self._ask(
-            "SELECT coalesce(sum(items), 0)::BIGINT AS items, coalesce(bool_and(done), false) AS done"
+            "SELECT coalesce(sum(items), 0)::BIGINT AS items,"
+            " coalesce(bool_and(done), false) AS done"
             " FROM dynaduck.snapshot_segments WHERE dataset = 'films'"
         )
         return (int(found[0]["items"]), bool(found[0]["done"])) if found else (0, False)

@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Service:
 
     def request(
         self, method: str, path: str, body: str | None = None, accept: str = "application/json"
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    ) -> tuple[int, Message, bytes]:
         request = urllib.request.Request(
             self.url + path,
             method=method,
