@@ -58,7 +58,7 @@ bench-quick: venv ## The benchmarks, a minute in all
 	$(BIN)/python -m bench --quick $(BENCH_ARGS)
 
 docs: venv ## Write the generated pages of docs/ anew
-	$(BIN)/python -m connector.settings_page > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	$(BIN)/python -m connector.config.page > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 
 situations: venv ## The tests of the public reports, and the numbers that have none
 	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)

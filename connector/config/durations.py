@@ -28,7 +28,7 @@ _SIZE_UNITS_BYTES = {
     "TIB": 2**40,
 }
 _DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d)", re.ASCII)
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]{1,3})", re.ASCII)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?([A-Za-z]{1,3})", re.ASCII)
 
 
 def parse_duration(text: str) -> float:

@@ -357,16 +357,21 @@ def _full_path(meaning: Meaning) -> str:
 
 
 def _unknown_name(name: str, origin: Origin) -> ConfigError:
-    plain = plain_name(name)
-    nearest = max(sorted(_names()), key=lambda known: SequenceMatcher(None, plain, known).ratio())
-    meaning = _names()[nearest][0]
-    shown = (
-        f"{PREFIX}{nearest.upper()}"
-        if origin.source is Source.ENVIRONMENT
-        else f"--{nearest.replace('_', '-')}"
+    words = plain_name(name)
+    known = _names()
+    if name.startswith("datasets."):
+        words = plain_name(name.rpartition(".")[2])
+        known = {key: ((True, *found),) for key, found in _dataset_names().items()}
+    nearest = max(
+        sorted(known), key=lambda candidate: SequenceMatcher(None, words, candidate).ratio()
     )
+    if origin.source is Source.ENVIRONMENT:
+        shown = f"{PREFIX}{nearest.upper()}"
+    else:
+        shown = f"--{nearest.replace('_', '-')}"
     return ConfigError(
-        f"{origin} is not a setting.", hint=f"The nearest is {shown} ({_full_path(meaning)})."
+        f"{origin} is not a setting.",
+        hint=f"The nearest is {shown} ({_full_path(known[nearest][0])}).",
     )
 
 

@@ -23,7 +23,7 @@ FILE_NAMES = ("dynaduck.yaml", "dynaduck.yml", "spicepod.yaml", "spicepod.yml")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Config:
-    """What holds. Paths are such as `datasets.orders.params.endpoint_url` or `runtime.http.port`."""
+    """What holds. A path is `runtime.http.port` or `datasets.orders.params.scan_interval`."""
 
     datasets: tuple[Dataset, ...]
     runtime: Runtime
