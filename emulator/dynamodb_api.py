@@ -26,7 +26,6 @@ from emulator.wire import encode
 
 OPERATIONS = frozenset(
     {
-        "BatchExecuteStatement",
         "BatchGetItem",
         "BatchWriteItem",
         "CreateTable",
@@ -37,8 +36,6 @@ OPERATIONS = frozenset(
         "DescribeLimits",
         "DescribeTable",
         "DescribeTimeToLive",
-        "ExecuteStatement",
-        "ExecuteTransaction",
         "GetItem",
         "ListTables",
         "ListTagsOfResource",
@@ -164,14 +161,13 @@ class DynamoDbApi:
     # The hot operations: None means that moto has to do it.
 
     def _put(self, backend: Backend, params: dict[str, Any]) -> bytes | None:
-        if not params.keys() <= _PLAIN_PUT:
-            return None
         item = params["Item"] if "Item" in params else _missing("item")
         with self._world.lock:
             table = backend.get_table(params["TableName"])
-            if table.all_indexes():
+            key = table.key_of(item)
+            if not params.keys() <= _PLAIN_PUT or table.all_indexes():
                 return None
-            old = table.write(table.key_of(item), item)
+            old = table.write(key, item)
         return _written(params, table, normalise_item(item), old.size_bytes if old else 0)
 
     def _delete(self, backend: Backend, params: dict[str, Any]) -> bytes | None:

@@ -282,15 +282,37 @@ class Table(MotoTable):
         names = {key["AttributeName"] for key in self.get_index(index_name).schema}
         return [item for item in self.all_items() if names.issubset(item.attrs)]
 
-    def query(self, hash_key: DynamoType | None, *args: Any, **kwargs: Any) -> Any:
+    def query(
+        self,
+        hash_key: DynamoType | None,
+        range_comparison: str | None,
+        range_objs: list[DynamoType],
+        limit: int,
+        exclusive_start_key: Attributes,
+        scan_index_forward: bool,
+        projection_expressions: list[list[str]] | None,
+        index_name: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """moto's query over the items of one partition, or over all for an index."""
-        if hash_key is None or kwargs.get("index_name"):
-            return super().query(hash_key, *args, **kwargs)
-        value = {hash_key.type: hash_key.value}
-        normalise_value(value)
-        self._partition_only = partition_digest(value)
+        if hash_key is not None and not index_name:
+            value = {hash_key.type: hash_key.value}
+            normalise_value(value)
+            self._partition_only = partition_digest(value)
         try:
-            return super().query(hash_key, *args, **kwargs)
+            return super().query(
+                hash_key,
+                range_comparison,
+                range_objs,
+                limit,
+                exclusive_start_key,
+                scan_index_forward,
+                projection_expressions,
+                index_name,
+                *args,
+                **kwargs,
+            )
         finally:
             self._partition_only = None
 
