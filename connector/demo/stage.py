@@ -28,7 +28,7 @@ from botocore.config import Config
 
 from connector.errors import ServiceError
 
-REGION: Final = "eu-west-1"
+REGION: Final = "us-east-1"  # where the levers of `dynaduck emulator` reach
 DATASET: Final = "films"
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
 _START_TIMEOUT_S: Final = 60.0

@@ -23,7 +23,7 @@ REGION = "eu-west-1"
 
 @pytest.fixture
 def aws() -> Iterator[Emulator]:
-    with Emulator(shards=2) as emulator:
+    with Emulator(shards=2, region=REGION) as emulator:
         create_table(emulator, "orders")
         yield emulator
 

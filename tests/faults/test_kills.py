@@ -77,7 +77,7 @@ class Run:
 
 @pytest.fixture
 def aws() -> Iterator[Emulator]:
-    with Emulator(shards=SHARDS) as emulator:
+    with Emulator(shards=SHARDS, region="eu-west-1") as emulator:
         create_table(emulator)
         fill(emulator, COLD_ITEMS)
         yield emulator
