@@ -119,7 +119,10 @@ class Fitter:
         return decoded.drop_columns(["unfit"]), numbers
 
     def _run(self, plan: Plan, only: Sequence[int] | None = None) -> pa.Table:
-        relation = f"(SELECT i, h, k, image, NULL AS spare, NULL AS extra FROM {self._source})"
+        relation = (
+            "(SELECT i, h, k, image, CAST(NULL AS VARCHAR) AS spare, "
+            f"CAST(NULL AS VARCHAR) AS extra FROM {self._source})"
+        )
         held_back = self._unreadable | self._poison.keys()
         if only is not None:
             self._cursor.register("chosen", pa.table({"i": pa.array(only, pa.int64())}))
@@ -176,9 +179,7 @@ class Fitter:
                 self._poison[number] = str(error)
         return read
 
-    def _rewritten(
-        self, plan: Plan, read: Mapping[int, dict[str, items.Attribute]]
-    ) -> pa.Table:
+    def _rewritten(self, plan: Plan, read: Mapping[int, dict[str, items.Attribute]]) -> pa.Table:
         """The rows of items that Python had to read, decoded from their canonical texts."""
         planned = plan.by_attribute()
         images, spares, extras = [], [], []
