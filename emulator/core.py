@@ -14,6 +14,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from moto.core.exceptions import JsonRESTError
+
 from emulator.backend import Backend
 from emulator.clock import Clock, SystemClock, stream_label
 from emulator.errors import not_found, validation
@@ -77,8 +79,15 @@ class World:
             return backend
 
     def table(self, name: str, region: str = DEFAULT_REGION) -> Table:
-        """A table by name or ARN."""
-        return self.backend(region).get_table(name)
+        """A table by name or ARN.
+
+        Raises:
+            AwsError: ResourceNotFoundException.
+        """
+        try:
+            return self.backend(region).get_table(name)
+        except JsonRESTError as error:
+            raise not_found(f"Requested resource not found: Table: {name} not found") from error
 
     def tables(self) -> list[Table]:
         """The tables of all regions."""

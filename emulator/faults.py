@@ -111,6 +111,11 @@ class Fault:
             if self.count is None:
                 self.count = 1
 
+    @property
+    def ends_the_call(self) -> bool:
+        """Whether the call has no answer of its own after this."""
+        return self.kind in (FaultKind.ERROR, FaultKind.THROTTLE, FaultKind.DROP)
+
     def matches(self, call: Call) -> bool:
         """Whether the rule is about this call, chance and counts aside."""
         service, _, operation = self.operation.rpartition(":")
@@ -228,10 +233,19 @@ class FaultPlan:
             return list(self._faults.values())
 
     def strike(self, call: Call) -> list[Fault]:
-        """The rules that hit this call, oldest first; counts them."""
+        """The rules that hit this call, oldest first; counts them.
+
+        Of those that end a call only the oldest strikes: the others wait for the next call.
+        """
         if not self._faults:
             return []
+        struck: list[Fault] = []
+        is_over = False
         with self._lock:
-            return [
-                fault for fault in self._faults.values() if fault.matches(call) and fault.strikes()
-            ]
+            for fault in self._faults.values():
+                if (is_over and fault.ends_the_call) or not fault.matches(call):
+                    continue
+                if fault.strikes():
+                    struck.append(fault)
+                    is_over = is_over or fault.ends_the_call
+        return struck

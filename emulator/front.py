@@ -82,9 +82,10 @@ class Front:
         self._s3.dispose()
 
     def _answer(self, call: Call, request: Request | None) -> Reply:
-        struck = self.faults.strike(call)
+        struck: list[Fault] = []
         try:
             self.policy.check(call)
+            struck = self.faults.strike(call)
             reply = strike_before(struck, call) or self._carry_out(call, request, struck)
         except AwsError as error:
             reply = _failure(call, error)
