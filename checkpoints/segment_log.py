@@ -296,6 +296,11 @@ class SegmentWriter(Generic[P]):
         self._is_active = False
 
     @property
+    def is_active(self) -> bool:
+        """Whether the fence is in the log, so that `append` may be called."""
+        return self._is_active
+
+    @property
     def head(self) -> Head:
         """The last segment that is known to be committed, and the progress there."""
         return Head(self._tip, self._progress)

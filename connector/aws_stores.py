@@ -212,7 +212,7 @@ class S3ObjectStore:
         except StoreDenied:
             # Where the policy limits s3:ListBucket to a prefix, S3 answers 403 for an object that
             # is not there: GetObject has no prefix for the condition to hold.
-            if self._exists(key):
+            if self._may_exist(key):
                 raise
             return None
         return body
@@ -230,8 +230,11 @@ class S3ObjectStore:
                 return keys
             parameters["ContinuationToken"] = answer["NextContinuationToken"]
 
-    def _exists(self, key: str) -> bool:
-        listed = self._list({"Prefix": key, "MaxKeys": 1}).get("Contents", ())
+    def _may_exist(self, key: str) -> bool:
+        try:
+            listed = self._list({"Prefix": key, "MaxKeys": 1}).get("Contents", ())
+        except StoreDenied:
+            return True
         return any(entry["Key"] == key for entry in listed)
 
     def _list(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
