@@ -1,0 +1,151 @@
+"""The comparison against real rows: random items through Scan and the dataset, then tampered with.
+
+The dataset decodes in SQL, the comparison in Python; they share no line. So this holds both to the
+rules of the types, and shows that a wrong row in the real table is seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from accelerator.batch import Batch
+from accelerator.database import Database
+from accelerator.dataset import Dataset, DatasetSpec
+from connector.aws import AwsSettings, AwsSource
+from connector.clock import SystemClock
+from connector.replica import Answer, SqlReplica
+from connector.scanner import new_segments
+from connector.source import TableDescription
+from connector.verify import Kind, Report, Rules, Verification
+from emulator import Emulator
+from tests.faults.workload import ATTRIBUTES, TABLE, Item, create_table, key_of, value_of
+
+ITEMS = 300
+SLICE = 30  # small groups, so that columns widen under rows that are there
+ATTRIBUTE_NAMES = tuple(ATTRIBUTES)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A source, and the database that holds its copy."""
+
+    source: AwsSource
+    table: TableDescription
+    database: Database
+
+    def compare(self) -> Report:
+        replica = SqlReplica(TABLE, self.table.key_schema, DatabaseAsk(self.database))
+        return Verification(
+            self.source,
+            replica,
+            self.table.key_schema,
+            SystemClock(),
+            rules=Rules(max_rounds=1),
+        ).run()
+
+    def tamper(self, statement: str) -> None:
+        ((rows,),) = (
+            self.database.writer
+            .execute(
+                "SELECT table_name FROM duckdb_tables()"
+                " WHERE schema_name = 'dynaduck' AND contains(table_name, '__rows')"
+            )
+            .fetchall()
+        )  # fmt: skip
+        self.database.writer.execute(statement.format(rows=f'dynaduck."{rows}"'))
+
+
+class DatabaseAsk:
+    is_live = False
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __call__(self, query: str) -> Answer:
+        return Answer(self._database.cursor().sql(query).to_arrow_table(), None)
+
+
+def random_item(rng: random.Random, number: int) -> Item:
+    names = rng.sample(ATTRIBUTE_NAMES, rng.randint(0, len(ATTRIBUTE_NAMES)))
+    values = {name: value_of(rng, ATTRIBUTES[name]) for name in names}
+    return key_of((f"k{number % 7}", number)) | {"v": {"N": str(number)}} | values
+
+
+@pytest.fixture
+def aws() -> Iterator[Emulator]:
+    with Emulator(shards=1) as emulator:
+        create_table(emulator)
+        yield emulator
+
+
+def load(aws: Emulator, tmp_path: Path, items: list[Item]) -> Loaded:
+    client = aws.client("dynamodb")
+    for start in range(0, len(items), 25):
+        some = [{"PutRequest": {"Item": item}} for item in items[start : start + 25]]
+        client.batch_write_item(RequestItems={TABLE: some})
+    source = AwsSource(
+        AwsSettings(
+            TABLE,
+            region=aws.region,
+            access_key_id="test",
+            secret_access_key="test",
+            endpoint_url=aws.url,
+        )
+    )
+    table = source.describe_table()
+    database = Database.open(tmp_path / "replica.duckdb", memory_limit_bytes=500_000_000)
+    dataset = Dataset(database, DatasetSpec(TABLE))
+    dataset.load()
+    generation = dataset.begin(
+        table.identity(),
+        origin_ms=table.at_ms,
+        shards=(),
+        segments=new_segments(1),
+        shadow=False,
+        positions_generation=None,
+        snapshot=True,
+    )
+    page = source.scan(0, 1, None, consistent=True)
+    assert page.last_evaluated_key is None
+    for start in range(0, page.changes.num_rows, SLICE):
+        ticket = dataset.open_scan_ticket()
+        dataset.apply([Batch(page.changes.slice(start, SLICE), generation, scan_ticket=ticket)])
+        dataset.close_scan_ticket(ticket)
+    return Loaded(source, table, database)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_items_are_equal_to_their_rows(aws: Emulator, tmp_path: Path, seed: int) -> None:
+    """Every type, mixed types, climbing numbers, odd names: SQL shows what DynamoDB holds."""
+    rng = random.Random(seed)
+    loaded = load(aws, tmp_path, [random_item(rng, number) for number in range(ITEMS)])
+    report = loaded.compare()
+    assert report.differences == []
+    assert report.equal == ITEMS
+    loaded.database.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("DELETE FROM {rows} WHERE c1 = 3", Kind.MISSING),
+        ("INSERT INTO {rows} FROM {rows} WHERE c1 = 3", Kind.DUPLICATE),
+        ("UPDATE {rows} SET c2 = c2 + 1 WHERE c1 = 3", Kind.VALUE),
+        ("UPDATE {rows} SET c2 = NULL WHERE c1 = 3", Kind.VALUE),
+        ("INSERT INTO {rows} SELECT * REPLACE (99 AS c1) FROM {rows} WHERE c1 = 3", Kind.GHOST),
+    ],
+)
+def test_a_wrong_row_is_seen(aws: Emulator, tmp_path: Path, statement: str, kind: Kind) -> None:
+    """Lost, doubled, altered, emptied or made up: one row among equals is found and named."""
+    items = [key_of(("k", n)) | {"v": {"N": str(n)}} for n in range(9)]
+    loaded = load(aws, tmp_path, items)
+    loaded.tamper(statement)
+    report = loaded.compare()
+    assert [found.kind for found in report.differences] == [kind]
+    assert report.exit_status == 6
+    loaded.database.close()
