@@ -45,6 +45,8 @@ class Batch:
     gaps          rows to add to dynaduck.gaps
     scan_ticket   on scan rows: the commit number of the dataset when the page's request was sent;
                   rows whose key was changed by a later commit are dropped
+    fills         on scan rows: the generation of rows they fill; once that is no longer being
+                  loaded they are dropped. None: the live rows (a snapshot of single keys)
     """
 
     changes: pa.Table
@@ -53,6 +55,7 @@ class Batch:
     segments: tuple[SnapshotSegment, ...] = ()
     gaps: tuple[Gap, ...] = ()
     scan_ticket: int | None = None
+    fills: int | None = None
     nbytes: int = field(default=0)
 
     @property

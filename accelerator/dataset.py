@@ -82,6 +82,8 @@ class StoredDataset:
     is_frozen                   the live rows get no changes (their positions ended in a gap)
     live_snapshot_state         of the live rows
     fingerprint                 of the settings that the newest generation was loaded under
+    live_fingerprint            of those that the live rows were loaded under
+    positions_gaps              the open gaps of the positions that are read
     """
 
     identity: SourceIdentity
@@ -101,6 +103,8 @@ class StoredDataset:
     is_frozen: bool
     live_snapshot_state: str
     live_identity: SourceIdentity
+    live_fingerprint: str | None
+    positions_gaps: tuple[Gap, ...]
 
 
 @dataclass(slots=True)
@@ -217,6 +221,8 @@ class Dataset:
                 is_frozen=live.is_frozen,
                 live_snapshot_state=live.snapshot_state,
                 live_identity=live.identity,
+                live_fingerprint=live.fingerprint,
+                positions_gaps=store.open_gaps(self.spec.name, newest.positions_generation),
             )
 
     def begin(
@@ -242,7 +248,7 @@ class Dataset:
         if self._live is not None:
             _refuse_other(self._live.generation.identity, identity)
         catalog = Catalog(self._database.writer, self.spec.name)
-        number = 1 + max((g.generation for g in catalog.generations()), default=0)
+        number = _next_number(catalog)
         generation = Generation(
             dataset=self.spec.name,
             generation=number,
@@ -300,6 +306,34 @@ class Dataset:
         self._progress = Progress(own, segments)
         return number
 
+    def reposition(self, identity: SourceIdentity, *, origin_ms: int) -> int:
+        """Begins a new set of positions for the live rows, which stay as they are; its number.
+
+        What happened between the old positions and the new ones is not in the rows: the caller
+        records that as a gap.
+        """
+        live = self._live
+        if live is None:
+            raise AcceleratorError(f"Dataset {self.spec.name} was not begun.")
+        _refuse_other(live.generation.identity, identity)
+        if self._shadow is not None:
+            self.drop_shadow()
+        catalog = Catalog(self._database.writer, self.spec.name)
+        new = replace(
+            live.generation,
+            positions_generation=_next_number(catalog),
+            identity=identity,
+            origin_ms=origin_ms,
+            snapshot_state=SnapshotState.NONE.value,
+            is_frozen=False,
+        )
+        with self._database.transaction() as cursor:
+            catalog.save_generation(new)
+            DuckDBCheckpointStore(cursor).forget(self.spec.name, keep=[new.positions_generation])
+        live.generation = new
+        self._progress = Progress()
+        return new.positions_generation
+
     # ---- applying -------------------------------------------------------------------------
 
     def apply(self, batches: Sequence[Batch]) -> Applied:
@@ -319,8 +353,7 @@ class Dataset:
         applied = Applied(commit_number=self._touched.commit_number)
         if self._live is None:
             raise AcceleratorError(f"Dataset {self.spec.name} was not begun.")
-        positions = self._newest().generation.positions_generation
-        mine = [batch for batch in batches if batch.generation == positions]
+        mine = [batch for batch in batches if self._is_read(batch)]
         applied.foreign = len(batches) - len(mine)
         applied.nbytes = sum(batch.nbytes for batch in mine)
         progress = self._progress.stage()
@@ -336,6 +369,11 @@ class Dataset:
                 group.close()
         applied.duration_s = time.perf_counter() - started
         return applied
+
+    def _is_read(self, batch: Batch) -> bool:
+        newest = self._newest().generation
+        fills_newest = batch.fills is None or batch.fills == newest.generation
+        return batch.generation == newest.positions_generation and fills_newest
 
     def _apply_group(
         self, group: _Group, batches: Sequence[Batch], progress: StagedProgress, applied: Applied
@@ -446,9 +484,7 @@ class Dataset:
         newest = self._newest().generation
         store = DuckDBCheckpointStore(cursor)
         now_ms = self._now_ms()
-        key = PositionsKey(
-            self.spec.name, newest.positions_generation, newest.identity.stream_arn
-        )
+        key = PositionsKey(self.spec.name, newest.positions_generation, newest.identity.stream_arn)
         store.save_shards(key, progress.changed_shards(), now_ms=now_ms)
         store.save_segments(
             self.spec.name, newest.generation, progress.changed_segments(), now_ms=now_ms
@@ -462,8 +498,14 @@ class Dataset:
                 "INSERT INTO dynaduck.dead_letters VALUES "
                 "(?, ?, ?, ?, ?, ?, epoch_ms(CAST(? AS BIGINT)), ?, ?)",
                 [
-                    self.spec.name, record["shard_id"], record["sequence_number"], record["op"],
-                    _record_text(record), error, self._now_ms(), group.key_text(number),
+                    self.spec.name,
+                    record["shard_id"],
+                    record["sequence_number"],
+                    record["op"],
+                    _record_text(record),
+                    error,
+                    self._now_ms(),
+                    group.key_text(number),
                     self._newest().generation.positions_generation,
                 ],
             )
@@ -495,6 +537,15 @@ class Dataset:
         positions = self._newest().generation.positions_generation
         batch = Batch(CHANGES.empty_table(), positions, shards=tuple(shards))
         self.apply([batch])
+
+    def forget_shards(self, shard_ids: Sequence[str]) -> None:
+        """Drops the rows of shards that are finished for good and no longer listed."""
+        positions = self._newest().generation.positions_generation
+        with self._database.transaction() as cursor:
+            store = DuckDBCheckpointStore(cursor)
+            store.forget_shards(self.spec.name, positions, shard_ids)
+        for shard_id in shard_ids:
+            self._progress.shards.pop(shard_id, None)
 
     def mark_snapshot(
         self,
@@ -620,6 +671,12 @@ class Dataset:
         return _host_ms() if now is None else now
 
 
+def _next_number(catalog: Catalog) -> int:
+    """Above every number in use, of rows or of positions: neither is ever taken for another."""
+    used = [n for g in catalog.generations() for n in (g.generation, g.positions_generation)]
+    return 1 + max(used, default=0)
+
+
 def _refuse_other(stored: SourceIdentity, given: SourceIdentity) -> None:
     here = (stored.table_name, *_place(stored.table_arn))
     there = (given.table_name, *_place(given.table_arn))
@@ -663,7 +720,7 @@ class _Group:
         self.passed = 0
 
     def add(self, batch: Batch, changes: pa.Table) -> None:
-        if batch.is_scan and batch.segments:
+        if batch.fills is not None:
             self.fills_snapshot = True
         if changes.num_rows == 0:
             return
@@ -786,8 +843,9 @@ class _Group:
             keyed = self._cursor.sql(query).to_arrow_table()
         except duckdb.InvalidInputException:
             guarded = query.replace(
-                "FROM group_keys)", f"FROM (SELECT i, CASE WHEN json_valid({document}) "
-                f"THEN {document} END AS {document} FROM group_keys))"
+                "FROM group_keys)",
+                f"FROM (SELECT i, CASE WHEN json_valid({document}) "
+                f"THEN {document} END AS {document} FROM group_keys))",
             )
             keyed = self._cursor.sql(guarded).to_arrow_table()
         keyed = keyed.cast(_KEYED)

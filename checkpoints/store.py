@@ -46,7 +46,11 @@ class CheckpointStore(Protocol):
 
     def resolve_gaps(self, dataset: str, resolution: str) -> None: ...
 
-    def open_gaps(self, dataset: str) -> tuple[Gap, ...]: ...
+    def open_gaps(self, dataset: str, generation: int | None = None) -> tuple[Gap, ...]:
+        """Of one set of positions, or of all."""
+
+    def forget_shards(self, dataset: str, generation: int, shard_ids: Sequence[str]) -> None:
+        """Drops rows of shards that will never be read or asked for again."""
 
     def forget(self, dataset: str, *, keep: Sequence[int]) -> None:
         """Drops positions and segments of every generation but those in `keep`."""
@@ -227,14 +231,22 @@ class DuckDBCheckpointStore:
             [resolution, dataset],
         )
 
-    def open_gaps(self, dataset: str) -> tuple[Gap, ...]:
+    def open_gaps(self, dataset: str, generation: int | None = None) -> tuple[Gap, ...]:
         rows = self._cursor.execute(
             "SELECT shard_id, from_sequence_number, cause, epoch_ms(detected_at), resolution "
-            "FROM dynaduck.gaps WHERE dataset = ? AND resolution IS NULL "
+            "FROM dynaduck.gaps WHERE dataset = $dataset AND resolution IS NULL "
+            "AND generation = coalesce($generation, generation) "
             "ORDER BY detected_at, shard_id",
-            [dataset],
+            {"dataset": dataset, "generation": generation},
         ).fetchall()
         return tuple(Gap(*row) for row in rows)
+
+    def forget_shards(self, dataset: str, generation: int, shard_ids: Sequence[str]) -> None:
+        self._cursor.execute(
+            "DELETE FROM dynaduck.checkpoints WHERE dataset = ? AND generation = ? "
+            "AND list_contains(CAST(? AS VARCHAR[]), shard_id)",
+            [dataset, generation, list(shard_ids)],
+        )
 
     def forget(self, dataset: str, *, keep: Sequence[int]) -> None:
         for table in ("checkpoints", "snapshot_segments"):

@@ -29,15 +29,21 @@ class BatchQueue:
         self._lock = threading.Lock()
         self._batches: deque[Batch] = deque()
         self._bytes = 0
+        self._drop: Callable[[Batch], None] | None = None
 
     def has_room(self) -> bool:
         return self._bytes < self._bound_bytes
 
     def offer(self, batch: Batch) -> None:
         with self._lock:
-            self._batches.append(batch)
-            self._bytes += batch.nbytes + EMPTY_BATCH_BYTES
-        self._on_offer()
+            drop = self._drop
+            if drop is None:
+                self._batches.append(batch)
+                self._bytes += batch.nbytes + EMPTY_BATCH_BYTES
+        if drop is None:
+            self._on_offer()
+        else:
+            drop(batch)
 
     def take(self, most_bytes: int, most_batches: int) -> list[Batch]:
         """The oldest batches, at least one if there is any, up to about `most_bytes`."""
@@ -53,12 +59,15 @@ class BatchQueue:
             self._bytes -= taken_bytes
         return taken
 
-    def clear(self) -> list[Batch]:
+    def abandon(self, drop: Callable[[Batch], None]) -> None:
+        """Hands what is queued, and whatever a producer in flight still offers, to `drop`."""
         with self._lock:
             dropped = list(self._batches)
             self._batches.clear()
             self._bytes = 0
-        return dropped
+            self._drop = drop
+        for batch in dropped:
+            drop(batch)
 
     def __len__(self) -> int:
         return len(self._batches)

@@ -121,6 +121,8 @@ def new_segments(total_segments: int) -> tuple[SnapshotSegment, ...]:
 class Scanner:
     """Reads what is left of the stored `segments`. Thread-safe.
 
+    `generation` is that of the positions, `fills` that of the rows that are being loaded.
+
     Every error is retried for ever with a back-off of the segment's own. `faults` tells what is
     being retried; `fault` is set while there is an error that needs a person or a new snapshot.
     """
@@ -134,6 +136,7 @@ class Scanner:
         segments: Sequence[SnapshotSegment],
         *,
         generation: int,
+        fills: int,
         consistent: bool = True,
         capacity: ReadCapacity | None = None,
         aws_time: AwsTime | None = None,
@@ -147,6 +150,7 @@ class Scanner:
         self._tickets = tickets
         self._aws_time = aws_time
         self._generation = generation
+        self._fills = fills
         self._consistent = consistent
         self._capacity = capacity or ReadCapacity(None)
         self._backoff = backoff
@@ -273,6 +277,7 @@ class Scanner:
             self._generation,
             segments=(after,),
             scan_ticket=ticket,
+            fills=self._fills,
             nbytes=page.nbytes,
         )
         try:

@@ -57,6 +57,7 @@ class Bench:
             self.dataset,
             self.dataset.segments(),
             generation=7,
+            fills=7,
             consistent=self.consistent,
             capacity=self.capacity,
             backoff=Backoff(base_s=1.0, cap_s=8.0),
@@ -325,7 +326,7 @@ def test_the_end_is_after_the_last_answer_in_aws_time() -> None:
 
 def test_the_end_is_not_there_while_a_page_is_under_way() -> None:
     """Done means that no other caller may still bring rows."""
-    bench = Bench(items=2, total=1)
+    bench = Bench(items=4, total=1)
     seen: list[tuple[bool, int | None]] = []
     scan = bench.table.scan
 
@@ -336,7 +337,7 @@ def test_the_end_is_not_there_while_a_page_is_under_way() -> None:
     bench.table.scan = watched  # type: ignore[method-assign]
     bench.turn()
 
-    assert seen == [(False, None)]
+    assert seen == [(False, None)] * 2
     assert bench.scanner.done
 
 
@@ -359,6 +360,23 @@ def test_the_limit_is_kept_and_used(max_rcu: float) -> None:
         least_s <= bench.clock.now_s - began_s <= least_s + (first_guess - page_rcu) / max_rcu + 1
     )
     assert bench.scanner.progress().consumed_rcu == spent
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(Throttled("t"), False), (Unavailable("u"), True), (CorruptPage("c"), True)],
+)
+def test_an_answer_that_was_lost_is_paid_for_and_a_refusal_is_not(
+    error: SourceError, waits: bool
+) -> None:
+    """A page that AWS read and the network ate has cost its capacity."""
+    bench = Bench(items=10, total=2, max_rcu=1.0)
+    bench.table.faults.append(error)
+
+    bench.scanner.step(bench.clock.now_s)
+    bench.scanner.step(bench.clock.now_s)
+
+    assert len(bench.table.requests) == (1 if waits else 2)
 
 
 def test_limited_segments_share_the_rate_evenly() -> None:
@@ -421,6 +439,7 @@ def test_aws_time_is_learnt_from_every_page() -> None:
         bench.dataset,
         bench.dataset.segments(),
         generation=1,
+        fills=1,
         aws_time=aws_time,
     )
 

@@ -1,0 +1,180 @@
+"""What a dataset is following right now: one set of positions, and the scan that fills rows.
+
+Owns the wiring of graph, reader, discovery and scanner over what is stored, and their queues. A
+course is thrown away, not mended, when its positions are replaced: what it has queued goes with it.
+Must not know why a course begins or ends (`connector.replication`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from accelerator.batch import Batch
+from accelerator.dataset import Dataset, SnapshotState, StoredDataset
+from connector.capacity import ReadCapacity
+from connector.clock import AwsTime, Clock
+from connector.config import Dataset as Settings
+from connector.coverage import Retention
+from connector.discovery import Discovery
+from connector.lineage import Origin
+from connector.pacing import Pacing
+from connector.queue import BatchQueue
+from connector.reader import Observer, StreamReader
+from connector.scanner import EVENTUAL_MARGIN_S, Scanner
+from connector.shards import ShardGraph
+from connector.source import Source
+
+STREAM_QUEUE_BYTES: Final = 96 * 1024 * 1024
+SCAN_QUEUE_BYTES: Final = 48 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every part of a course is built on. `ring` wakes the loops."""
+
+    settings: Settings
+    source: Source
+    dataset: Dataset
+    clock: Clock
+    aws_time: AwsTime
+    retention: Retention
+    observer: Observer
+    ring: Callable[[], None]
+
+
+class Course:
+    """One set of positions being read. Steps may be called from any thread; `take` from the writer.
+
+    positions_generation   the set that is read
+    filling                the generation of rows that a scan fills, None when there is no scan
+    scan_end_ms            AWS time that every shard has to pass before the scan's rows are right
+    """
+
+    def __init__(
+        self, around: Surroundings, stored: StoredDataset, *, reads_everything: bool, now_s: float
+    ) -> None:
+        self.identity = stored.identity
+        if self.identity.stream_arn is None or stored.origin_ms is None:
+            raise ValueError("a course needs a stream and an origin in time")
+        self.positions_generation = stored.positions_generation
+        self.origin = Origin(stored.origin_ms, reads_everything=reads_everything)
+        self.filling: int | None = None
+        self.scan_end_ms = stored.scan_ended_at_ms
+        self.scanner: Scanner | None = None
+        self._around = around
+        self._positioned_s: float | None = None
+        self._is_closed = False
+        self._changes = BatchQueue(STREAM_QUEUE_BYTES, around.ring)
+        self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring)
+        settings = around.settings
+        graph = ShardGraph(
+            self.origin,
+            stored.shards,
+            pacing=Pacing(floor_s=settings.scan_interval_s, idle_s=settings.ready_lag_s),
+            retention=around.retention,
+            now_s=now_s,
+        )
+        self.reader = StreamReader(
+            around.source,
+            around.clock,
+            around.aws_time,
+            self._changes,
+            graph,
+            stream_arn=self.identity.stream_arn,
+            generation=self.positions_generation,
+            old_images=settings.history.enabled,
+            observer=around.observer,
+            on_news=around.ring,
+        )
+        self.discovery = Discovery(
+            around.source,
+            around.clock,
+            around.aws_time,
+            self.reader,
+            self.identity,
+            observer=around.observer,
+        )
+        self.fill(stored)
+
+    def fill(self, stored: StoredDataset) -> None:
+        """Scans what is stored as unfinished; an earlier scan of this course is given up."""
+        self._end_scan()
+        self.scan_end_ms = stored.scan_ended_at_ms
+        if stored.snapshot_state != SnapshotState.RUNNING:
+            return
+        around = self._around
+        self.filling = stored.shadow_generation or stored.generation
+        self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring)
+        self.scanner = Scanner(
+            around.source,
+            around.clock,
+            self._scans,
+            around.dataset,
+            stored.segments,
+            generation=self.positions_generation,
+            fills=self.filling,
+            consistent=around.settings.scan_consistent_read,
+            capacity=ReadCapacity(around.settings.scan_max_rcu),
+            aws_time=around.aws_time,
+        )
+
+    # Steps, by any thread
+
+    def poll(self, now_s: float) -> float | None:
+        return None if self._is_closed else self.reader.step(now_s)
+
+    def scan(self, now_s: float) -> float | None:
+        """A page of the scan, once every shard has a committed position: then it misses nothing."""
+        scanner = self.scanner
+        if scanner is None or self._is_closed or not self._may_scan(now_s):
+            return None
+        return scanner.step(now_s)
+
+    def _may_scan(self, now_s: float) -> bool:
+        if self._positioned_s is None and self.reader.is_positioned:
+            self._positioned_s = now_s
+        if self._positioned_s is None:
+            return False
+        # Shards that the first listing shows closed count as read. An eventually consistent page
+        # may miss their last writes, so it has to wait until those are certainly visible.
+        margin_s = 0.0 if self._around.settings.scan_consistent_read else EVENTUAL_MARGIN_S
+        return now_s - self._positioned_s >= margin_s
+
+    # The writer's side
+
+    def take(self, most_bytes: int, most_batches: int) -> list[Batch]:
+        """Stream batches first; scan batches fill what they leave of the group."""
+        if self._is_closed:
+            return []
+        taken = self._changes.take(most_bytes, most_batches)
+        left_bytes = most_bytes - sum(batch.nbytes for batch in taken)
+        if left_bytes > 0 and len(taken) < most_batches:
+            taken += self._scans.take(left_bytes, most_batches - len(taken))
+        return taken
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._changes.nbytes + self._scans.nbytes
+
+    @property
+    def is_drained(self) -> bool:
+        return len(self._changes) == 0 and len(self._scans) == 0
+
+    def close(self) -> None:
+        """No step does anything from here on; what is queued is dropped."""
+        self._is_closed = True
+        self._changes.abandon(self.settled)
+        self._end_scan()
+
+    def settled(self, batch: Batch) -> None:
+        """A batch is committed or dropped: the keys changed since its page was asked for may go."""
+        if batch.scan_ticket is not None:
+            self._around.dataset.close_scan_ticket(batch.scan_ticket)
+
+    def _end_scan(self) -> None:
+        if self.scanner is not None:
+            self.scanner.close()
+        self._scans.abandon(self.settled)
+        self.scanner, self.filling = None, None

@@ -1,0 +1,648 @@
+"""One dataset's life: from the first look at its table to the last commit.
+
+Owns which course is followed, carries out what `connector.recovery` decides, and gathers the facts
+that `connector.health` judges. The control loop calls `control`; pollers and scanners call `poll`
+and `scan`; the writer thread uses the Lane methods. Whatever writes to the file holds the writer's
+lock. Must not know threads, HTTP, or other datasets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from accelerator.batch import Batch, empty_changes
+from accelerator.dataset import Applied, Dataset, SnapshotState, StoredDataset
+from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
+from checkpoints.positions import Gap
+from connector.config import Dataset as Settings
+from connector.course import Course, Surroundings
+from connector.errors import DynaduckError, Retry, SourceError, StartRefused
+from connector.first_contact import check_access
+from connector.health import Facts, Health, HealthMonitor, Limits, Loading
+from connector.reasons import Reason, Trouble
+from connector.recovery import (
+    AtStart,
+    Cause,
+    Drain,
+    FirstStart,
+    Halt,
+    OnLoss,
+    Policy,
+    Refresh,
+    RefreshCause,
+    Refuse,
+    Reinitialize,
+    Resume,
+    Stored,
+    StreamOnly,
+    decide_gaps,
+    decide_start,
+    decide_stream,
+    unusable_stream,
+)
+from connector.retry import BACKOFF
+from connector.scanner import new_segments, segments_for
+from connector.source import TableDescription
+from metrics.recorder import DatasetRecorder
+
+CONTROL_EVERY_S: Final = 0.2
+RESOLVED_BY_REINITIALIZING: Final = "reinitialized"
+WHOLE_STREAM: Final = "*"  # dynaduck.gaps.shard_id where a gap is not one shard's
+
+log = structlog.get_logger(__name__)
+
+
+class Replication:
+    """One dataset being kept equal to its table.
+
+    course     what is followed now; None while starting, halted or stopped
+    health     the newest verdict
+    refusal    why the service must not start because of this dataset
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        policy: Policy,
+        writing: threading.RLock,
+        recorder: DatasetRecorder,
+        *,
+        draw: Callable[[], float],
+    ) -> None:
+        self.name = around.settings.name
+        self.course: Course | None = None
+        self.refusal: DynaduckError | None = None
+        self.stored: StoredDataset | None = None
+        self._around = around
+        self._policy = policy
+        self._writing = writing
+        self._recorder = recorder
+        self._draw = draw
+        self._monitor = HealthMonitor(Limits.of(around.settings.ready_lag_s), around.retention)
+        self._gaps: deque[Gap] = deque()
+        self._halted: Reason | None = None
+        self._rebuild_cause: str | None = None
+        self._refresh_asked = threading.Event()
+        self._paused = threading.Event()
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._failing_since_s: float | None = None
+        self._start_error: Exception | None = None
+        self._start_due_s = float("-inf")
+        self._started_ms: int | None = None
+        self._dead_letters = 0
+        self.health = self.judge(0.0)
+
+    @property
+    def settings(self) -> Settings:
+        return self._around.settings
+
+    @property
+    def dataset(self) -> Dataset:
+        return self._around.dataset
+
+    # By hand
+
+    def refresh(self) -> None:
+        """Loads the table anew beside the data that is served, at the next control step."""
+        self._refresh_asked.set()
+
+    def pause(self) -> None:
+        self._paused.set()
+
+    def resume(self) -> None:
+        self._paused.clear()
+
+    def stop(self) -> None:
+        """Nothing more is read; what is queued may still be applied."""
+        self._stopping.set()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused.is_set()
+
+    @property
+    def _is_reading(self) -> bool:
+        return not self._paused.is_set() and not self._stopping.is_set()
+
+    # Steps
+
+    def poll(self, now_s: float) -> float | None:
+        course = self.course
+        return course.poll(now_s) if course is not None and self._is_reading else None
+
+    def scan(self, now_s: float) -> float | None:
+        course = self.course
+        return course.scan(now_s) if course is not None and self._is_reading else None
+
+    def control(self, now_s: float) -> float | None:
+        """Starts, watches for losses, settles the snapshot, lists the shards. At most one request
+        or decision at a time; when to call again.
+        """
+        if not self._is_reading:
+            return None
+        if self.course is None and (self._halted is None or self._refresh_asked.is_set()):
+            return self._start(now_s)
+        if self.course is None:
+            return None
+        if self.course.reader.fault is not None:
+            self._start_over("the reader met a defect", self.course.reader.fault)
+            return now_s
+        try:
+            self._settle_losses(now_s)
+            if self.course is None:
+                return now_s
+            self._settle_snapshot()
+            if self._refresh_asked.is_set():
+                self._refresh_by_hand()
+        except (SourceError, AcceleratorError) as error:
+            self._failed(error, now_s)
+            return self._start_due_s
+        self._recovered()
+        due_s = self.course.discovery.step(now_s)
+        return now_s + CONTROL_EVERY_S if due_s is None else min(due_s, now_s + CONTROL_EVERY_S)
+
+    # Starting
+
+    def _start(self, now_s: float) -> float:
+        if now_s < self._start_due_s:
+            return self._start_due_s
+        try:
+            self._look_and_decide(now_s)
+        except (DynaduckError, AcceleratorError) as error:
+            self._failed(error, now_s)
+            is_first = self.stored is None and getattr(error, "needs_person", False)
+            if is_first or isinstance(error, StartRefused):
+                self.refusal = error if isinstance(error, DynaduckError) else None
+            return self._start_due_s
+        self.refusal = None
+        self._recovered()
+        return self._around.clock.monotonic_s()
+
+    def _look_and_decide(self, now_s: float) -> None:
+        self._reload()
+        table = self._around.source.describe_table()
+        self._around.aws_time.observe(table.at_ms)
+        self._started_ms = self._started_ms or table.at_ms
+        if self._halted is not None:
+            self._refresh_asked.clear()
+            self._reinitialize(Cause(self._halted.code), table, now_s)
+            return
+        decision = decide_start(
+            self._as_found(), table, self._policy, self.dataset.spec.fingerprint, table.at_ms
+        )
+        log.info("start decided", dataset=self.name, decision=type(decision).__name__)
+        self._carry_out(decision, table, now_s)
+
+    def _carry_out(self, decision: AtStart, table: TableDescription, now_s: float) -> None:
+        match decision:
+            case Refuse(error):
+                raise error
+            case FirstStart():
+                self._first_start(table, now_s, scans=True)
+            case StreamOnly(None):
+                self._first_start(table, now_s, scans=False)
+            case StreamOnly() | Halt():
+                self._after_loss(decision, table, now_s)
+            case Reinitialize(cause, resumes):
+                if resumes:
+                    self._follow(now_s, rebuild=cause)
+                else:
+                    self._reinitialize(cause, table, now_s)
+            case Drain():
+                self._follow(now_s)
+            case Resume():
+                if self.stored is not None and self.stored.shadow_generation is not None:
+                    self._write(self.dataset.drop_shadow)
+                self._follow(now_s)
+            case Refresh(cause, resumes):
+                self._follow(now_s)
+                if not resumes:
+                    self._fill_shadow(cause, table)
+
+    def _first_start(self, table: TableDescription, now_s: float, *, scans: bool) -> None:
+        if self.stored is None:
+            consistent = self.settings.scan_consistent_read
+            check_access(self._around.source, table, scans=scans, consistent=consistent)
+        self._write(
+            lambda: self.dataset.begin(
+                table.identity(),
+                origin_ms=table.at_ms,
+                shards=(),
+                segments=self._segments(table) if scans else (),
+                shadow=False,
+                positions_generation=None,
+                snapshot=scans,
+            )
+        )
+        self._follow(now_s)
+
+    def _follow(
+        self, now_s: float, *, rebuild: Cause | None = None, reads_everything: bool = False
+    ) -> None:
+        if self.stored is None:
+            raise ValueError("nothing is stored that could be followed")
+        self._halted = None
+        self._rebuild_cause = None if rebuild is None else Reinitialize(rebuild).sentence
+        self.course = Course(
+            self._around, self.stored, reads_everything=reads_everything, now_s=now_s
+        )
+        self._around.ring()
+
+    def _failed(self, error: Exception, now_s: float) -> None:
+        self._failures += 1
+        self._start_error = error
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        wait_s = BACKOFF.delay_s(self._failures - 1, self._draw())
+        self._start_due_s = self._around.clock.monotonic_s() + wait_s
+        if isinstance(error, SourceError):
+            self.call_failed(None, error)
+        log.warning(
+            "a step of the dataset failed and is tried again",
+            dataset=self.name,
+            error=str(error),
+            hint=getattr(error, "hint", ""),
+            wait_s=round(wait_s, 3),
+        )
+
+    def _recovered(self) -> None:
+        self._failures = 0
+        self._start_error = None
+        self._failing_since_s = None
+        self._start_due_s = float("-inf")
+
+    def _start_over(self, why: str, error: Exception) -> None:
+        """Drops what is queued and begins again from the committed rows: nothing is lost by it."""
+        log.error("reading starts over", dataset=self.name, why=why, error=repr(error))
+        with self._writing:
+            if self.course is not None:
+                self.course.close()
+            self.course = None
+
+    # Losses
+
+    def _settle_losses(self, now_s: float) -> None:
+        course = self.course
+        if course is None:
+            return
+        gaps = [self._gaps.popleft() for _ in range(len(self._gaps))]
+        facts = course.discovery.facts
+        decision: OnLoss | None = decide_gaps(gaps, self._policy, is_loaded=self._is_loaded)
+        if decision is None:
+            decision = decide_stream(
+                facts,
+                self._policy,
+                is_drained=course.reader.is_drained and course.is_drained,
+                is_loaded=self._is_loaded,
+            )
+        if decision is None or isinstance(decision, Drain):
+            return
+        try:
+            self._after_loss(decision, self._around.source.describe_table(), now_s)
+        except Exception:
+            self._gaps.extendleft(reversed(gaps))
+            raise
+
+    def _after_loss(
+        self, decision: StreamOnly | Reinitialize | Halt, table: TableDescription, now_s: float
+    ) -> None:
+        match decision:
+            case Halt(cause):
+                self._record_loss(cause)
+                self._close_course()
+                self._halted = decision.reason
+                log.error("reading is halted", dataset=self.name, cause=cause.value)
+            case Reinitialize(cause):
+                self._reinitialize(cause, table, now_s)
+            case StreamOnly(cause, clears):
+                self._restart_stream(cause, table, now_s, clears=clears)
+
+    def _reinitialize(self, cause: Cause, table: TableDescription, now_s: float) -> None:
+        unusable = unusable_stream(table)
+        if unusable is not None:
+            raise unusable
+        log.warning("the table is loaded anew", dataset=self.name, cause=cause.value)
+        self._record_loss(cause)
+        with self._writing:
+            self._close_course()
+            self.dataset.begin(
+                table.identity(),
+                origin_ms=table.at_ms,
+                shards=(),
+                segments=self._segments(table),
+                shadow=True,
+                positions_generation=None,
+                snapshot=True,
+            )
+            self._reload()
+        self._recorder.reinitialized()
+        self._follow(now_s, rebuild=cause)
+
+    def _restart_stream(
+        self, cause: Cause | None, table: TableDescription, now_s: float, *, clears: bool
+    ) -> None:
+        """Reads all that the stream still has, onto the rows as they are: no snapshot is wanted."""
+        unusable = unusable_stream(table)
+        if unusable is not None:
+            raise unusable
+        if cause is not None:
+            self._record_loss(cause)
+        with self._writing:
+            self._close_course()
+            if clears:
+                self.dataset.begin(
+                    table.identity(),
+                    origin_ms=table.at_ms,
+                    shards=(),
+                    segments=(),
+                    shadow=False,
+                    positions_generation=None,
+                    snapshot=False,
+                )
+            else:
+                self.dataset.reposition(table.identity(), origin_ms=table.at_ms)
+            self.dataset.resolve_gaps("accepted: initial_snapshot is disabled")
+            self._reload()
+        self._recorder.reinitialized()
+        self._follow(now_s, reads_everything=True)
+
+    def _record_loss(self, cause: Cause) -> None:
+        """A row of dynaduck.gaps, unless an open one says it already: it also holds after a crash."""
+        with self._writing:
+            self._reload()
+            stored = self.stored
+            if stored is None or any(gap.cause == cause.value for gap in stored.open_gaps):
+                return
+            gap = Gap(WHOLE_STREAM, None, cause.value, self._around.aws_time.now_ms() or 0)
+            self.dataset.apply(
+                [Batch(empty_changes(), stored.positions_generation, gaps=(gap,))]
+            )
+            self._reload()
+        self._recorder.gap()
+
+    def _close_course(self) -> None:
+        with self._writing:
+            if self.course is not None:
+                self.course.close()
+            self.course = None
+            self._gaps.clear()
+
+    # Snapshots
+
+    def _settle_snapshot(self) -> None:
+        course, stored = self.course, self.stored
+        if course is None or stored is None:
+            return
+        if course.scanner is not None and course.scanner.done:
+            self._settle_scan(course)
+        elif (
+            stored.snapshot_state == SnapshotState.SCANNED
+            and course.scan_end_ms is not None
+            and course.reader.has_passed(course.scan_end_ms)
+        ):
+            self._settle_load(stored)
+
+    def _settle_scan(self, course: Course) -> None:
+        """Every page is read; once all are committed too, the streams have to pass their end."""
+        with self._writing:
+            stored = self._reload()
+            if stored is None or not all(segment.done for segment in stored.segments):
+                return
+            ended_ms = course.scanner.ended_at_ms if course.scanner is not None else None
+            if ended_ms is None:  # all of it was read before this process began
+                ended_ms = (self._around.aws_time.now_ms() or 0) + 1000
+            self.dataset.mark_snapshot(SnapshotState.SCANNED, scan_ended_at_ms=ended_ms)
+            stored = self._reload()
+            if stored is not None:
+                course.fill(stored)
+        log.info("the snapshot is read", dataset=self.name)
+
+    def _settle_load(self, stored: StoredDataset) -> None:
+        with self._writing:
+            if stored.shadow_generation is None:
+                self.dataset.mark_snapshot(SnapshotState.DONE)
+            else:
+                self.dataset.mark_snapshot(SnapshotState.DONE)
+                self.dataset.swap(
+                    resolve_gaps=RESOLVED_BY_REINITIALIZING if stored.is_frozen else None
+                )
+            self._reload()
+        self._rebuild_cause = None
+        log.info("the snapshot is complete", dataset=self.name)
+
+    def _refresh_by_hand(self) -> None:
+        self._refresh_asked.clear()
+        if self.stored is None or self._is_loading:
+            return  # a snapshot is being taken already
+        self._fill_shadow(RefreshCause.BY_HAND, self._around.source.describe_table())
+
+    def _fill_shadow(self, cause: RefreshCause, table: TableDescription) -> None:
+        """Loads a shadow from the same positions: the stream feeds both, Ready follows the old."""
+        stored, course = self.stored, self.course
+        if stored is None or course is None:
+            raise ValueError("only what is followed can be refreshed")
+        log.info("the table is loaded anew beside the data", dataset=self.name, cause=cause.value)
+        with self._writing:
+            self.dataset.begin(
+                course.identity,
+                origin_ms=stored.origin_ms,
+                shards=(),
+                segments=self._segments(table),
+                shadow=True,
+                positions_generation=stored.positions_generation,
+                snapshot=True,
+            )
+            self.dataset.mark_snapshot(SnapshotState.RUNNING, started_at_ms=table.at_ms)
+            loaded = self._reload()
+            if loaded is not None:
+                course.fill(loaded)
+        self._around.ring()
+
+    # The writer's lane
+
+    def take(self, most_bytes: int, most_batches: int) -> list[Batch]:
+        course = self.course
+        return [] if course is None else course.take(most_bytes, most_batches)
+
+    def apply(self, group: Sequence[Batch]) -> Applied:
+        return self.dataset.apply(group)
+
+    def committed(self, group: Sequence[Batch], applied: Applied) -> None:
+        self._settle_tickets(group)
+        course = self.course
+        if course is not None:
+            rows = [
+                row
+                for batch in group
+                if batch.generation == course.positions_generation
+                for row in batch.shards
+            ]
+            if rows:
+                course.reader.committed(rows)
+        self._count(applied)
+
+    def refused(self, group: Sequence[Batch], error: AcceleratorError) -> bool:
+        """Whether the group is given up: it is wrong, so reading starts over from what is stored."""
+        if not isinstance(error, UnknownShard | ScanTicketExpired):
+            return False
+        self._settle_tickets(group)
+        self._start_over("a batch does not fit what is stored", error)
+        return True
+
+    def _settle_tickets(self, group: Sequence[Batch]) -> None:
+        for batch in group:
+            if batch.scan_ticket is not None:
+                self.dataset.close_scan_ticket(batch.scan_ticket)
+
+    def _count(self, applied: Applied) -> None:
+        if not applied.wrote:
+            return
+        self._recorder.applied(applied.operations, seconds=applied.duration_s)
+        self._recorder.snapshot_items(applied.operations.get("snapshot", 0))
+        if applied.dead_letters:
+            self._recorder.dead_letters(applied.dead_letters)
+            self._dead_letters += applied.dead_letters
+        if applied.columns_widened:
+            self._recorder.columns_widened(len(applied.columns_widened))
+
+    # The observer of readers and scanner
+
+    def page_read(self, shard_id: str, records: int, nbytes: int, /) -> None:
+        if records:
+            self._recorder.records_consumed(records)
+
+    def call_failed(self, shard_id: str | None, error: Exception, /) -> None:
+        if isinstance(error, SourceError) and error.retry is Retry.BACKOFF:
+            self._recorder.transient_error()
+
+    def gap_found(self, gap: Gap, /) -> None:
+        self._gaps.append(gap)
+        self._recorder.gap()
+
+    # Health
+
+    def judge(
+        self,
+        now_s: float,
+        *,
+        commit_error: Exception | None = None,
+        failed_loops: tuple[str, ...] = (),
+    ) -> Health:
+        """The verdict now; any thread, one at a time."""
+        course, stored = self.course, self.stored
+        self.health = self._monitor.judge(
+            Facts(
+                aws_now_ms=self._around.aws_time.now_ms(),
+                is_positioned=course is not None and course.reader.is_positioned,
+                loading=self._loading(stored),
+                shards=[] if course is None else course.reader.views(),
+                open_gaps=0 if stored is None else len(stored.open_gaps),
+                open_dead_letters=self._dead_letters,
+                troubles=tuple(self._troubles(course)),
+                halted=self._halted,
+                rebuild_cause=self._rebuild_cause,
+                is_refreshing=stored is not None
+                and stored.shadow_generation is not None
+                and not stored.is_frozen,
+                commit_error=commit_error,
+                failed_loops=failed_loops,
+                is_paused=self._paused.is_set(),
+                is_stopping=self._stopping.is_set(),
+            ),
+            now_s,
+        )
+        return self.health
+
+    def has_passed(self, at_ms: int) -> bool:
+        """Whether the rows that are served hold every change up to this AWS time."""
+        course, stored = self.course, self.stored
+        if course is None or stored is None or stored.shadow_generation is not None:
+            return False
+        return self._is_loaded and course.reader.has_passed(at_ms)
+
+    @property
+    def started_ms(self) -> int | None:
+        """AWS time of the first answer in this process."""
+        return self._started_ms
+
+    def _troubles(self, course: Course | None) -> list[Trouble]:
+        troubles = []
+        if self._start_error is not None and self._failing_since_s is not None:
+            troubles.append(Trouble.of(self._start_error, self._failing_since_s))
+        if course is None:
+            return troubles
+        facts = course.discovery.facts
+        if facts.error is not None and facts.error_since_s is not None:
+            troubles.append(Trouble.of(facts.error, facts.error_since_s, where="Listing shards"))
+        if course.scanner is not None:
+            troubles += [
+                Trouble.of(fault.error, fault.since_s, where=f"Segment {fault.segment} of the scan")
+                for fault in course.scanner.faults()[:1]
+            ]
+        return troubles
+
+    @staticmethod
+    def _loading(stored: StoredDataset | None) -> Loading:
+        if stored is None:
+            return Loading.SCANNING
+        match stored.live_snapshot_state:
+            case SnapshotState.RUNNING:
+                return Loading.SCANNING
+            case SnapshotState.SCANNED:
+                return Loading.PASSING
+            case _:
+                return Loading.DONE
+
+    @property
+    def _is_loaded(self) -> bool:
+        return self._loading(self.stored) is Loading.DONE
+
+    @property
+    def _is_loading(self) -> bool:
+        states = (SnapshotState.RUNNING, SnapshotState.SCANNED)
+        return self.stored is not None and self.stored.snapshot_state in states
+
+    # What is stored
+
+    def _reload(self) -> StoredDataset | None:
+        with self._writing:
+            self.stored = self.dataset.load()
+        return self.stored
+
+    def _write(self, write: Callable[[], object]) -> None:
+        with self._writing:
+            write()
+            self._reload()
+
+    def _segments(self, table: TableDescription):
+        return new_segments(self.settings.scan_segments or segments_for(table))
+
+    def _as_found(self) -> Stored | None:
+        stored = self.stored
+        if stored is None:
+            return None
+        own_shadow = None
+        if stored.shadow_generation is not None:
+            own_shadow = Stored(
+                stored.identity,
+                stored.shadow_generation,
+                stored.shards,
+                is_loaded=False,
+                fingerprint=stored.fingerprint or "",
+                open_gaps=stored.positions_gaps if stored.is_frozen else (),
+            )
+        return Stored(
+            stored.live_identity,
+            stored.generation,
+            () if stored.is_frozen else stored.shards,
+            is_loaded=self._is_loaded,
+            fingerprint=stored.live_fingerprint or "",
+            open_gaps=stored.open_gaps,
+            shadow=own_shadow,
+        )
