@@ -44,7 +44,7 @@ soak: venv ## The long runs: hundreds of kills, hours of virtual time
 lint: venv ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(CODE) tests bench
+	$(BIN)/mypy $(CODE) tests bench deploy
 	$(BIN)/lint-imports --no-cache
 
 format: venv ## Let ruff rewrite what it can
@@ -59,6 +59,7 @@ bench-quick: venv ## The benchmarks, a minute in all
 
 docs: venv ## Write the generated pages of docs/ anew
 	$(BIN)/python -m connector.config.page > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
+	$(BIN)/python -m metrics.reference > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 
 situations: venv ## The tests of the public reports, and the numbers that have none
 	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)

@@ -1,0 +1,1 @@
+"""What runs dynaduck in containers, and its table for a first try."""
