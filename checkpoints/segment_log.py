@@ -194,7 +194,7 @@ class SegmentLog(Generic[P]):
                 raise LogMissing("The lease says that a log exists, and there is none.")
             return Head(GENESIS, NO_PROGRESS)
         first = last - last % FULL_EVERY
-        if newest_base >= first:
+        if newest_base >= max(first, 1):
             base = self.base(newest_base)
             tip, progress = base.tip, continued(NO_PROGRESS, base.header)
         elif first > 0:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoints.kv import ABSENT, ItemStore
+from checkpoints.kv import ABSENT, Item, ItemStore
 
-ROW = {"owner": "a", "epoch": 3, "released": False}
+ROW: Item = {"owner": "a", "epoch": 3, "released": False}
 
 
 def test_an_item_comes_back_with_its_types(items: ItemStore) -> None:
@@ -40,9 +40,7 @@ def test_a_put_replaces_the_whole_item_it_expects(items: ItemStore) -> None:
         {"epoch": True},
     ],
 )
-def test_a_wrong_expectation_changes_nothing(
-    items: ItemStore, expected: dict[str, str | int | bool]
-) -> None:
+def test_a_wrong_expectation_changes_nothing(items: ItemStore, expected: Item) -> None:
     """Every expected attribute has to be there, equal in value and in type."""
     items.put("p", "s", ROW, ABSENT)
     assert not items.put("p", "s", {"owner": "b"}, expected)
@@ -62,7 +60,7 @@ def test_an_expectation_of_a_missing_item_never_creates_it(items: ItemStore) -> 
 def test_an_update_keeps_the_rest_and_counts(items: ItemStore) -> None:
     """An update sets what it names, adds 1 where asked, and answers with the new item."""
     items.put("p", "s", ROW, ABSENT)
-    expected = {"owner": "b", "epoch": 4, "released": False}
+    expected: Item = {"owner": "b", "epoch": 4, "released": False}
     assert items.update("p", "s", {"owner": "b"}, {"epoch": 3}, increment="epoch") == expected
     assert items.get("p", "s") == expected
     assert items.update("p", "s", {}, {"epoch": 4}, increment="epoch") == {**expected, "epoch": 5}
