@@ -41,6 +41,9 @@ class Lane(Protocol):
 
     def committed(self, group: Sequence[Batch], applied: Applied) -> None: ...
 
+    def refused(self, group: Sequence[Batch], error: AcceleratorError) -> bool:
+        """Told of every refusal. True: the group is not to be tried again; it will be read anew."""
+
 
 @dataclass(slots=True)
 class Held:
@@ -137,6 +140,9 @@ class Applier:
         return now_s
 
     def _refused(self, lane: Lane, held: Held, error: AcceleratorError) -> float:
+        if lane.refused(held.batches, error):
+            del self._held[lane.name]
+            return self._clock.monotonic_s()
         held.attempts += 1
         held.error = error
         if isinstance(error, OutOfMemory):

@@ -32,7 +32,11 @@ SCAN_QUEUE_BYTES: Final = 48 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every part of a course is built on. `ring` wakes the loops."""
+    """What every part of a course is built on.
+
+    ring_writer    wakes the applier: something is queued
+    ring_readers   wakes pollers and scanners: something may be read
+    """
 
     settings: Settings
     source: Source
@@ -40,8 +44,8 @@ class Surroundings:
     clock: Clock
     aws_time: AwsTime
     retention: Retention
-    observer: Observer
-    ring: Callable[[], None]
+    ring_writer: Callable[[], None]
+    ring_readers: Callable[[], None]
 
 
 class Course:
@@ -53,7 +57,13 @@ class Course:
     """
 
     def __init__(
-        self, around: Surroundings, stored: StoredDataset, *, reads_everything: bool, now_s: float
+        self,
+        around: Surroundings,
+        stored: StoredDataset,
+        observer: Observer,
+        *,
+        reads_everything: bool,
+        now_s: float,
     ) -> None:
         self.identity = stored.identity
         if self.identity.stream_arn is None or stored.origin_ms is None:
@@ -66,8 +76,8 @@ class Course:
         self._around = around
         self._positioned_s: float | None = None
         self._is_closed = False
-        self._changes = BatchQueue(STREAM_QUEUE_BYTES, around.ring)
-        self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring)
+        self._changes = BatchQueue(STREAM_QUEUE_BYTES, around.ring_writer)
+        self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring_writer)
         settings = around.settings
         graph = ShardGraph(
             self.origin,
@@ -85,8 +95,8 @@ class Course:
             stream_arn=self.identity.stream_arn,
             generation=self.positions_generation,
             old_images=settings.history.enabled,
-            observer=around.observer,
-            on_news=around.ring,
+            observer=observer,
+            on_news=around.ring_readers,
         )
         self.discovery = Discovery(
             around.source,
@@ -94,7 +104,7 @@ class Course:
             around.aws_time,
             self.reader,
             self.identity,
-            observer=around.observer,
+            observer=observer,
         )
         self.fill(stored)
 
@@ -106,7 +116,7 @@ class Course:
             return
         around = self._around
         self.filling = stored.shadow_generation or stored.generation
-        self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring)
+        self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring_writer)
         self.scanner = Scanner(
             around.source,
             around.clock,
@@ -174,7 +184,5 @@ class Course:
             self._around.dataset.close_scan_ticket(batch.scan_ticket)
 
     def _end_scan(self) -> None:
-        if self.scanner is not None:
-            self.scanner.close()
         self._scans.abandon(self.settled)
         self.scanner, self.filling = None, None

@@ -18,7 +18,7 @@ import structlog
 from accelerator.batch import Batch, empty_changes
 from accelerator.dataset import Applied, Dataset, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
-from checkpoints.positions import Gap
+from checkpoints.positions import Gap, SnapshotSegment
 from connector.config import Dataset as Settings
 from connector.course import Course, Surroundings
 from connector.errors import DynaduckError, Retry, SourceError, StartRefused
@@ -40,6 +40,7 @@ from connector.recovery import (
     Resume,
     Stored,
     StreamOnly,
+    Wait,
     decide_gaps,
     decide_start,
     decide_stream,
@@ -94,8 +95,10 @@ class Replication:
         self._failing_since_s: float | None = None
         self._start_error: Exception | None = None
         self._start_due_s = float("-inf")
+        self._waits_for: Trouble | None = None
         self._started_ms: int | None = None
         self._dead_letters = 0
+        self._told: tuple[str, ...] | None = None
         self.health = self.judge(0.0)
 
     @property
@@ -144,34 +147,29 @@ class Replication:
         """Starts, watches for losses, settles the snapshot, lists the shards. At most one request
         or decision at a time; when to call again.
         """
-        if not self._is_reading:
+        if not self._is_reading or now_s < self._start_due_s:
             return None
-        if self.course is None and (self._halted is None or self._refresh_asked.is_set()):
-            return self._start(now_s)
-        if self.course is None:
-            return None
-        if self.course.reader.fault is not None:
-            self._start_over("the reader met a defect", self.course.reader.fault)
+        course = self.course
+        if course is None:
+            is_halted = self._halted is not None and not self._refresh_asked.is_set()
+            return None if is_halted else self._start(now_s)
+        if course.reader.fault is not None:
+            self._start_over("the reader met a defect", course.reader.fault)
             return now_s
         try:
             self._settle_losses(now_s)
-            if self.course is None:
-                return now_s
             self._settle_snapshot()
-            if self._refresh_asked.is_set():
-                self._refresh_by_hand()
+            self._refresh_by_hand()
         except (SourceError, AcceleratorError) as error:
             self._failed(error, now_s)
-            return self._start_due_s
+            return None
         self._recovered()
-        due_s = self.course.discovery.step(now_s)
+        due_s = course.discovery.step(now_s) if course is self.course else now_s
         return now_s + CONTROL_EVERY_S if due_s is None else min(due_s, now_s + CONTROL_EVERY_S)
 
     # Starting
 
     def _start(self, now_s: float) -> float:
-        if now_s < self._start_due_s:
-            return self._start_due_s
         try:
             self._look_and_decide(now_s)
         except (DynaduckError, AcceleratorError) as error:
@@ -207,13 +205,12 @@ class Replication:
                 self._first_start(table, now_s, scans=True)
             case StreamOnly(None):
                 self._first_start(table, now_s, scans=False)
-            case StreamOnly() | Halt():
+            case Wait(error):
+                raise error
+            case Reinitialize(cause, True):
+                self._follow(now_s, rebuild=cause)
+            case StreamOnly() | Halt() | Reinitialize():
                 self._after_loss(decision, table, now_s)
-            case Reinitialize(cause, resumes):
-                if resumes:
-                    self._follow(now_s, rebuild=cause)
-                else:
-                    self._reinitialize(cause, table, now_s)
             case Drain():
                 self._follow(now_s)
             case Resume():
@@ -250,9 +247,9 @@ class Replication:
         self._halted = None
         self._rebuild_cause = None if rebuild is None else Reinitialize(rebuild).sentence
         self.course = Course(
-            self._around, self.stored, reads_everything=reads_everything, now_s=now_s
+            self._around, self.stored, self, reads_everything=reads_everything, now_s=now_s
         )
-        self._around.ring()
+        self._around.ring_readers()
 
     def _failed(self, error: Exception, now_s: float) -> None:
         self._failures += 1
@@ -291,9 +288,11 @@ class Replication:
         course = self.course
         if course is None:
             return
-        gaps = [self._gaps.popleft() for _ in range(len(self._gaps))]
         facts = course.discovery.facts
-        decision: OnLoss | None = decide_gaps(gaps, self._policy, is_loaded=self._is_loaded)
+        gaps = tuple(self._gaps)
+        decision: OnLoss | None = decide_gaps(
+            gaps, facts.table, self._policy, is_loaded=self._is_loaded
+        )
         if decision is None:
             decision = decide_stream(
                 facts,
@@ -301,13 +300,14 @@ class Replication:
                 is_drained=course.reader.is_drained and course.is_drained,
                 is_loaded=self._is_loaded,
             )
-        if decision is None or isinstance(decision, Drain):
-            return
-        try:
-            self._after_loss(decision, self._around.source.describe_table(), now_s)
-        except Exception:
-            self._gaps.extendleft(reversed(gaps))
-            raise
+        match decision:
+            case None | Drain():
+                self._waits_for = None
+            case Wait(error):
+                self._waits_for = self._waits_for or Trouble.of(error, now_s)
+            case _:
+                self._waits_for = None
+                self._after_loss(decision, self._around.source.describe_table(), now_s)
 
     def _after_loss(
         self, decision: StreamOnly | Reinitialize | Halt, table: TableDescription, now_s: float
@@ -380,9 +380,7 @@ class Replication:
             if stored is None or any(gap.cause == cause.value for gap in stored.open_gaps):
                 return
             gap = Gap(WHOLE_STREAM, None, cause.value, self._around.aws_time.now_ms() or 0)
-            self.dataset.apply(
-                [Batch(empty_changes(), stored.positions_generation, gaps=(gap,))]
-            )
+            self.dataset.apply([Batch(empty_changes(), stored.positions_generation, gaps=(gap,))])
             self._reload()
         self._recorder.gap()
 
@@ -437,6 +435,8 @@ class Replication:
         log.info("the snapshot is complete", dataset=self.name)
 
     def _refresh_by_hand(self) -> None:
+        if self.course is None or not self._refresh_asked.is_set():
+            return
         self._refresh_asked.clear()
         if self.stored is None or self._is_loading:
             return  # a snapshot is being taken already
@@ -462,7 +462,7 @@ class Replication:
             loaded = self._reload()
             if loaded is not None:
                 course.fill(loaded)
-        self._around.ring()
+        self._around.ring_readers()
 
     # The writer's lane
 
@@ -559,6 +559,58 @@ class Replication:
         )
         return self.health
 
+    def tell(self) -> None:
+        """Shows the newest verdict to metrics and, when the writer is free, in dynaduck.datasets."""
+        health, told = self.health, self._recorder
+        told.state(health.state.value)
+        told.ready(health.is_ready)
+        told.lag(sum_ms=health.lag_sum_ms, max_ms=health.lag_max_ms)
+        told.shards_active(health.shards_active)
+        headroom_ms = health.headroom_ms
+        told.retention_headroom(None if headroom_ms is None else headroom_ms / 1000)
+        now_ms = self._around.aws_time.now_ms()
+        if now_ms is not None and health.covered_until_ms is not None:
+            told.checkpoint_age(max(0, now_ms - health.covered_until_ms) / 1000)
+        told.queue_bytes(self.queued_bytes)
+        if self.stored is not None:
+            told.gaps_open(len(self.stored.open_gaps))
+        told.snapshot_progress(self._snapshot_ratio())
+        reason = "; ".join(reason.sentence for reason in health.reasons) or None
+        # By codes: sentences hold figures that change all the time, and each change is a commit.
+        verdict = (health.state.value, *(reason.code for reason in health.reasons))
+        if verdict != self._told and self.stored is not None:
+            self._store_verdict(verdict, reason)
+
+    def _store_verdict(self, verdict: tuple[str, ...], reason: str | None) -> None:
+        if self._writing.acquire(blocking=False):
+            try:
+                self.dataset.mark_status(verdict[0], reason)
+                self._told = verdict
+            except AcceleratorError as error:
+                log.warning("the status was not stored", dataset=self.name, error=str(error))
+            finally:
+                self._writing.release()
+
+    def _snapshot_ratio(self) -> float | None:
+        """Segments done of all; of one that is under way nobody knows how long it is."""
+        stored, course = self.stored, self.course
+        if stored is None or not stored.segments:
+            return None
+        segments = stored.segments
+        if course is not None and course.scanner is not None:
+            segments = course.scanner.progress().segments
+        return sum(segment.done for segment in segments) / len(segments)
+
+    @property
+    def queued_bytes(self) -> int:
+        course = self.course
+        return 0 if course is None else course.queued_bytes
+
+    @property
+    def is_drained(self) -> bool:
+        course = self.course
+        return course is None or course.is_drained
+
     def has_passed(self, at_ms: int) -> bool:
         """Whether the rows that are served hold every change up to this AWS time."""
         course, stored = self.course, self.stored
@@ -575,6 +627,8 @@ class Replication:
         troubles = []
         if self._start_error is not None and self._failing_since_s is not None:
             troubles.append(Trouble.of(self._start_error, self._failing_since_s))
+        if self._waits_for is not None:
+            troubles.append(self._waits_for)
         if course is None:
             return troubles
         facts = course.discovery.facts
@@ -620,7 +674,7 @@ class Replication:
             write()
             self._reload()
 
-    def _segments(self, table: TableDescription):
+    def _segments(self, table: TableDescription) -> tuple[SnapshotSegment, ...]:
         return new_segments(self.settings.scan_segments or segments_for(table))
 
     def _as_found(self) -> Stored | None:

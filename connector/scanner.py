@@ -72,11 +72,15 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScanFault:
-    """A segment that is tried again at `due_s`, after `attempts` failures in a row."""
+    """A segment that is tried again at `due_s`, after `attempts` failures in a row.
+
+    `since_s` is the monotonic time of the first of them.
+    """
 
     segment: int
     error: SourceError
     attempts: int
+    since_s: float
     due_s: float
 
 
@@ -310,8 +314,11 @@ class Scanner:
             if error is not None:
                 earlier = self._faults.get(segment.segment)
                 attempts = earlier.attempts + 1 if earlier else 1
+                since_s = earlier.since_s if earlier else due_s
                 due_s += self._backoff.delay_s(attempts - 1, self._draw())
-                self._faults[segment.segment] = ScanFault(segment.segment, error, attempts, due_s)
+                self._faults[segment.segment] = ScanFault(
+                    segment.segment, error, attempts, since_s, due_s
+                )
                 self._failures += 1
             self._busy.discard(segment.segment)
             self._wait(segment.segment, due_s)

@@ -1,0 +1,256 @@
+"""The service: one process that keeps every configured dataset, from start to a clean end.
+
+Owns the wiring: the data file, one replication for each dataset, the loops that call their steps,
+and the order in which all of it starts and stops. Decides nothing about shards, rows or readiness.
+
+Threads: `pollers` read shards, `scanners` read segments, one `control` for each dataset, one
+`applier` (the only one that applies batches) and one `monitor`. Their number depends on the
+settings alone, never on shards.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from accelerator.database import Database
+from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Poison as RowPoison
+from connector.applier import Applier
+from connector.aws import AwsSettings, AwsSource
+from connector.clock import AwsTime, SystemClock
+from connector.config import Config, Secret
+from connector.config import Dataset as Settings
+from connector.course import Surroundings
+from connector.coverage import Retention
+from connector.errors import DynaduckError, StartRefused
+from connector.loops import Bell, Loop, Step
+from connector.recovery import Policy
+from connector.replication import Replication
+from connector.scanner import EVENTUAL_MARGIN_S
+from metrics.recorder import DatasetRecorder, Recorder
+
+POLLERS: Final = 8
+SCANNERS: Final = 4
+MONITOR_EVERY_S: Final = 0.5
+DRAIN_S: Final = 20.0
+JOIN_S: Final = 15.0  # longer than the read time-out of a request in flight
+QUIET_CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+QUIET_FOR_S: Final = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class Service:
+    """Everything that runs. `start` once, `stop` once; `refusal` says that it must end at once."""
+
+    def __init__(self, config: Config, *, retention: Retention | None = None) -> None:
+        self.config = config
+        self.clock = SystemClock()
+        self.recorder = Recorder()
+        self.writing = threading.RLock()
+        self.database = Database.open(
+            config.runtime.data_dir / "replica.duckdb",
+            memory_limit_bytes=config.runtime.memory_limit_bytes,
+        )
+        self._work, self._news, self._orders = Bell(), Bell(), Bell()
+        self._sources: list[AwsSource] = []
+        self._is_stopping = False
+        self._quiet_since_s = 0.0
+        try:
+            self.replications = [
+                self._replication(settings, retention or Retention())
+                for settings in config.datasets
+            ]
+            self._had_checkpoint = [self._has_checkpoint(r) for r in self.replications]
+        except BaseException:
+            self.database.close()
+            raise
+        self.applier = Applier(self.replications, self.writing, self._reopen, self.clock)
+        self._pollers = self._pool("poller", POLLERS, [r.poll for r in self.replications])
+        self._scanners = self._pool("scanner", SCANNERS, [r.scan for r in self.replications])
+        self._control = [
+            Loop(f"control-{r.name}", r.control, self._orders, self.clock)
+            for r in self.replications
+        ]
+        self._applying = Loop("applier", self.applier.step, self._work, self.clock)
+        self._monitor = Loop("monitor", self._judge, Bell(), self.clock)
+
+    # Life
+
+    def start(self) -> None:
+        for loop in self._loops():
+            loop.start()
+
+    def stop(self) -> bool:
+        """Drains: nothing more is read, all that was read is applied. Whether all of it was."""
+        self._is_stopping = True
+        for replication in self.replications:
+            replication.stop()
+        self._stop([*self._pollers, *self._scanners, *self._control])
+        deadline_s = self.clock.monotonic_s() + DRAIN_S
+        while not self._is_drained() and self.clock.monotonic_s() < deadline_s:
+            self.clock.sleep(0.02)
+        is_drained = self._is_drained()
+        self._stop([self._applying, self._monitor])
+        with self.writing:
+            self.database.close()
+        for source in self._sources:
+            source.close()
+        return is_drained
+
+    @property
+    def refusal(self) -> DynaduckError | None:
+        """Why the service must not run: a foreign checkpoint, or, while nothing has been copied
+        yet, something that only a person can mend.
+        """
+        for replication in self.replications:
+            refusal = replication.refusal
+            if isinstance(refusal, StartRefused):
+                return refusal
+            if refusal is not None and not any(self._had_checkpoint):
+                return refusal
+        return None
+
+    def replication(self, name: str) -> Replication | None:
+        """By its name in whatever case: SQL does not tell them apart either."""
+        return next((r for r in self.replications if r.name.lower() == name.lower()), None)
+
+    # Building
+
+    def _replication(self, settings: Settings, retention: Retention) -> Replication:
+        recorder = self.recorder.dataset(settings.name)
+        aws_time = AwsTime(self.clock)
+        source = AwsSource(_aws(settings), clock=self.clock, on_call=_counted(recorder))
+        self._sources.append(source)
+        dataset = Dataset(
+            self.database,
+            _spec(settings),
+            now_ms=aws_time.now_ms,
+            monotonic_s=self.clock.monotonic_s,
+            scan_margin_s=0.0 if settings.scan_consistent_read else EVENTUAL_MARGIN_S,
+        )
+        around = Surroundings(
+            settings=settings,
+            source=source,
+            dataset=dataset,
+            clock=self.clock,
+            aws_time=aws_time,
+            retention=retention,
+            ring_writer=self._work.ring,
+            ring_readers=self._news.ring,
+        )
+        policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
+        return Replication(around, policy, self.writing, recorder, draw=random.random)
+
+    def _has_checkpoint(self, replication: Replication) -> bool:
+        with self.writing:
+            return replication.dataset.load() is not None
+
+    def _pool(self, name: str, size: int, steps: Sequence[Step]) -> list[Loop]:
+        step = _in_turn(steps)
+        return [Loop(f"{name}-{n}", step, self._news, self.clock) for n in range(size)]
+
+    def _loops(self) -> list[Loop]:
+        return [*self._control, *self._pollers, *self._scanners, self._applying, self._monitor]
+
+    # While it runs
+
+    def _reopen(self) -> None:
+        """DuckDB gave the file up: every connection is new, and what is committed is still there."""
+        log.error("the data file is reopened", path=str(self.database.path))
+        self.database.reopen()
+        self.recorder.database_reopened()
+        for replication in self.replications:
+            replication.dataset.load()
+
+    def _judge(self, now_s: float) -> float:
+        failed = tuple(
+            loop.name
+            for loop in self._loops()
+            if loop.crash is not None or (not loop.is_alive and not self._is_stopping)
+        )
+        commit_errors = {fault.lane: fault.error for fault in self.applier.faults()}
+        for replication in self.replications:
+            replication.judge(
+                now_s, commit_error=commit_errors.get(replication.name), failed_loops=failed
+            )
+            replication.tell()
+        self.recorder.database(
+            file_bytes=self.database.file_bytes(), wal_bytes=self.database.wal_bytes()
+        )
+        self._checkpoint_when_quiet(now_s)
+        return now_s + MONITOR_EVERY_S
+
+    def _checkpoint_when_quiet(self, now_s: float) -> None:
+        """Moves the log into the file while nobody waits for the writer: a short log opens fast."""
+        is_busy = any(r.queued_bytes for r in self.replications)
+        if is_busy or self.database.wal_bytes() < QUIET_CHECKPOINT_BYTES:
+            self._quiet_since_s = now_s
+        elif now_s - self._quiet_since_s >= QUIET_FOR_S and self.writing.acquire(blocking=False):
+            try:
+                self.database.checkpoint()
+            finally:
+                self.writing.release()
+            self._quiet_since_s = now_s
+
+    # Stopping
+
+    def _is_drained(self) -> bool:
+        return all(r.is_drained and not self.applier.holds(r.name) for r in self.replications)
+
+    def _stop(self, loops: Sequence[Loop]) -> None:
+        for loop in loops:
+            loop.stop()
+        for loop in loops:
+            if not loop.join(JOIN_S):
+                log.warning("a loop did not stop in time", loop=loop.name)
+
+
+def _in_turn(steps: Sequence[Step]) -> Step:
+    """One step over several datasets: each is offered to all of them, the earliest due time wins."""
+
+    def step(now_s: float) -> float | None:
+        due = [due_s for due_s in (each(now_s) for each in steps) if due_s is not None]
+        return min(due, default=None)
+
+    return step
+
+
+def _spec(settings: Settings) -> DatasetSpec:
+    return DatasetSpec(
+        name=settings.name,
+        table_name=settings.table,
+        region=settings.region,
+        account=settings.account_id,
+        max_columns=settings.max_columns,
+        poison=RowPoison(settings.poison.value),
+    )
+
+
+def _aws(settings: Settings) -> AwsSettings:
+    return AwsSettings(
+        table=settings.table_arn or settings.table,
+        region=settings.region,
+        access_key_id=_revealed(settings.access_key_id),
+        secret_access_key=_revealed(settings.secret_access_key),
+        session_token=_revealed(settings.session_token),
+        endpoint_url=settings.endpoint_url,
+        streams_endpoint_url=settings.streams_endpoint_url,
+        max_connections=POLLERS + SCANNERS + 4,
+    )
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
+
+
+def _counted(recorder: DatasetRecorder) -> Callable[[str, str, float], None]:
+    def count(operation: str, outcome: str, took_s: float) -> None:
+        recorder.api_call(operation=operation, outcome=outcome, seconds=took_s)
+
+    return count
