@@ -86,7 +86,9 @@ class HttpServer:
                 keeps = request.headers.get("connection", "").lower() != "close"
                 if not self._send(connection, request, self._answer(request), keeps):
                     return
-        except (OSError, BadRequest):
+        except (OSError, BadRequest, ValueError):
+            # The client is gone, or speaks no HTTP (a length that is no number is a ValueError);
+            # either way the connection ends here.
             return
         finally:
             with self._lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,24 @@ class ViewType(StrEnum):
 
 
 TTL_IDENTITY = b',"userIdentity":{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}'
+
+
+# Parts that many records have in common are one object each: they are most of a small record.
+_TAILS = {
+    (view, is_expiry): b',"StreamViewType":"%b"}%b}'
+    % (view.value.encode(), TTL_IDENTITY if is_expiry else b"")
+    for view in ViewType
+    for is_expiry in (False, True)
+}
+
+
+@lru_cache(maxsize=4096)
+def _head(event_name: str, region: str, created_s: int) -> bytes:
+    return (
+        b'","eventName":"%b","eventVersion":"1.1","eventSource":"aws:dynamodb","awsRegion":"%b",'
+        b'"dynamodb":{"ApproximateCreationDateTime":%b,"Keys":'
+        % (event_name.encode(), region.encode(), epoch_number(created_s))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +103,9 @@ def build_record(
     old = change.old if view.shows_old else None
     size_bytes = change.keys.size_bytes
     parts: list[bytes] = [
-        b'{"eventID":"%b","eventName":"%b","eventVersion":"1.1","eventSource":"aws:dynamodb",'
-        b'"awsRegion":"%b","dynamodb":{"ApproximateCreationDateTime":%b,"Keys":'
-        % (event_id.encode(), name.encode(), region.encode(), epoch_number(int(created_s))),
+        b'{"eventID":"',
+        event_id.encode(),
+        _head(name, region, int(created_s)),
         change.keys.raw,
     ]
     if new is not None:
@@ -95,13 +114,8 @@ def build_record(
     if old is not None:
         parts += (b',"OldImage":', old.raw)
         size_bytes += old.size_bytes
-    parts.append(
-        b',"SequenceNumber":"%d","SizeBytes":%d,"StreamViewType":"%b"}%b}'
-        % (
-            sequence_number,
-            size_bytes,
-            view.value.encode(),
-            TTL_IDENTITY if change.is_expiry else b"",
-        )
+    parts += (
+        b',"SequenceNumber":"%d","SizeBytes":%d' % (sequence_number, size_bytes),
+        _TAILS[view, change.is_expiry],
     )
     return Record(sequence_number, created_s, tuple(parts), sum(map(len, parts)))

@@ -128,17 +128,21 @@ def _json_request(request: Request, target: str, caller: str, region: str) -> Ca
 
 
 def _table_and_shard(params: dict[str, Any]) -> tuple[str | None, str | None]:
-    shard_id = params.get("ShardId")
-    name = params.get("TableName") or params.get("StreamArn")
     iterator = params.get("ShardIterator")
     if isinstance(iterator, str):
-        name = iterator
-        shard_id = _iterator_shard(iterator)
-    if name is None:
-        name = _first_table(params)
-    if isinstance(name, str) and ":table/" in name:
-        name = name.partition(":table/")[2].partition("/")[0]
-    return (name if isinstance(name, str) else None), shard_id
+        return _table_name(iterator), _iterator_shard(iterator)
+    name = params.get("TableName") or params.get("StreamArn") or _first_table(params)
+    shard_id = params.get("ShardId")
+    return _table_name(name), shard_id if isinstance(shard_id, str) else None
+
+
+def _table_name(name: Any) -> str | None:
+    """The table's name from a name, an ARN of a table or stream, or an iterator."""
+    if not isinstance(name, str):
+        return None
+    if ":table/" in name:
+        return name.partition(":table/")[2].partition("/")[0]
+    return name
 
 
 def _iterator_shard(token: str) -> str | None:
@@ -148,14 +152,14 @@ def _iterator_shard(token: str) -> str | None:
         return None
 
 
-def _first_table(params: dict[str, Any]) -> str | None:
+def _first_table(params: dict[str, Any]) -> Any:
     batch = params.get("RequestItems")
     if isinstance(batch, dict):
         return next(iter(batch), None)
-    for entry in params.get("TransactItems") or ():
-        for operation in entry.values():
-            if isinstance(operation, dict):
-                return operation.get("TableName")
+    entries = params.get("TransactItems")
+    if isinstance(entries, list) and entries and isinstance(entries[0], dict):
+        operation = next(iter(entries[0].values()), None)
+        return operation.get("TableName") if isinstance(operation, dict) else None
     return None
 
 

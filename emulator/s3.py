@@ -49,6 +49,9 @@ class Buckets(S3Backend):
             replaced.dispose()
         return key
 
+    def reset(self) -> None:
+        """Does nothing: a mock of moto's that starts or ends in this process is another AWS."""
+
     def dispose(self) -> None:
         """Closes the temporary files behind the objects."""
         for bucket in self.buckets.values():
@@ -83,7 +86,7 @@ class S3Api:
         self._account_id = f"9{next(_accounts):011d}"
         self._lock = threading.Lock()
         self.buckets = Buckets(self._account_id, clock_s)
-        s3_backends[self._account_id][_PARTITION] = self.buckets
+        self._register()
 
     def call(self, call: Call, request: Request) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of the answer to a path-style request."""
@@ -96,12 +99,17 @@ class S3Api:
         response.account_id = self._account_id
         respond = response.key_response if call.shard_id else response.bucket_response
         with self._lock:
+            self._register()
             status, headers, body = respond(
                 moto_request, moto_request.raw_url, dict(moto_request.headers)
             )
             content = body.encode() if isinstance(body, str) else bytes(body)
         kept = {name: str(value) for name, value in headers.items() if name.lower() not in _DRESS}
         return status, kept, content
+
+    def _register(self) -> None:
+        # Again before each call: a mock of moto's that ends clears the registry.
+        s3_backends[self._account_id][_PARTITION] = self.buckets
 
     def dispose(self) -> None:
         """Frees what moto holds for this emulator."""
