@@ -314,6 +314,15 @@ def test_a_row_stuck_behind_a_moving_item_is_a_difference() -> None:
     assert "1 changed at every read" in report.sentence()
 
 
+def test_a_row_that_moves_while_its_item_stands_still_is_a_difference() -> None:
+    """Whatever the row does, the item it should show has not changed."""
+    bench = Bench(item("a", 1, v={"N": "1"}))
+    bench.copy.put("a", 1, v=0)
+    bench.clock.on_sleep = lambda: bench.copy.put("a", 1, v=1000 + int(bench.clock.now_s * 10))
+    report = bench.run()
+    assert (report.values, report.moving) == (1, [])
+
+
 def test_a_copy_that_does_not_come_to_cover_a_read_is_behind() -> None:
     """The wait is bounded, the difference stands, and the report says that it may be lag."""
     bench = Bench(item("a", 1, v={"N": "1"}))
