@@ -399,9 +399,7 @@ def _new_images(
     images = [change.NewImage for change in changes]
     written = images
     if is_remove is not None:
-        pairs = list(zip(images, is_remove, strict=True))
-        images = [_ABSENT if gone else image for image, gone in pairs]
-        written = [image for image, gone in pairs if not gone]
+        written = [image for image, gone in zip(images, is_remove, strict=True) if not gone]
     if min(map(len, written), default=9) <= len(_NULL) and any(map(_is_absent, written)):
         raise ViewTypeUnusable(
             f"a record of {shard_id} has no new image: the stream's view type must be NEW_IMAGE "
@@ -413,10 +411,7 @@ def _new_images(
 def _old_images(changes: Sequence[Any]) -> pa.Array:
     images = [change.OldImage for change in changes]
     is_null = [_is_absent(image) for image in images]
-    if not any(is_null):
-        return _objects(images, None, "OldImage")
-    images = [_ABSENT if null else image for image, null in zip(images, is_null, strict=True)]
-    return _objects(images, is_null, "OldImage")
+    return _objects(images, is_null if any(is_null) else None, "OldImage")
 
 
 def _is_absent(text: Raw) -> bool:

@@ -145,6 +145,21 @@ def test_an_answer_that_is_not_whole_is_corrupt(
         call(source)
 
 
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"content-length": "3"}, "announced 3 bytes and sent 2"),
+        ({"content-encoding": "gzip"}, "content encoding gzip"),
+        ({"content-encoding": "br", "content-length": "2"}, "content encoding br"),
+        ({"x-amz-crc32": "5"}, "x-amz-crc32"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_said(headers: dict[str, str], said: str) -> None:
+    """Whoever looks for the proxy that did it needs to know what it did."""
+    with pytest.raises(CorruptPage, match=said):
+        aws.check_whole("Scan", b"{}", headers)
+
+
 @pytest.mark.parametrize("operation", CALLS)
 def test_a_whole_answer_is_taken(canned: CannedAws, source: AwsSource, operation: str) -> None:
     """The same answers undamaged, with and without what AWS always sends, are read."""
@@ -369,7 +384,8 @@ def test_a_service_without_at_timestamp_is_read_from_the_start(canned: CannedAws
 def test_an_outage_is_no_sign_against_at_timestamp(canned: CannedAws, source: AwsSource) -> None:
     """Only a refusal of the request says that the type is unknown."""
     for answer in (failure("InternalServerError", status=500), failure("ThrottlingException")):
-        canned.answers[0] = answer
+        canned.answers.clear()
+        canned.answers.extend([answer, ITERATOR])
         with pytest.raises(SourceError):
             source.open_iterator("arn", "s", Position.at_timestamp(DATE_MS))
     assert source.supports_at_timestamp
@@ -433,6 +449,8 @@ def test_many_threads_share_one_source(canned: CannedAws) -> None:
     """Clients are made once, and answers never change places between threads."""
     canned.answers[0] = PAGE
     source = source_at(canned.url)
+    make_client, made = source._make_client, []
+    source._make_client = lambda service: (made.append(service), make_client(service))[1]  # type: ignore[method-assign, func-returns-value]
     barrier = threading.Barrier(8)
 
     def read(number: int) -> set[str]:
@@ -442,6 +460,7 @@ def test_many_threads_share_one_source(canned: CannedAws) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(read, range(8))) == [{f"shard-{number}"} for number in range(8)]
+    assert made == ["dynamodbstreams"]
     source.close()
 
 
@@ -534,8 +553,8 @@ def test_secrets_do_not_show_in_the_settings() -> None:
     assert "TOKEN" not in shown
 
 
-def test_no_other_module_knows_botocore() -> None:
-    """One boundary to AWS. The demo stands aside: it plays a user's application, which writes."""
+def test_only_the_boundary_knows_botocore() -> None:
+    """What calls AWS is connector.aws and its siblings of that name. The demo stands aside: it plays a user's application, which writes."""
     rooms = Path(aws.__file__).parents[1]
     importers = {
         path.relative_to(rooms).as_posix()
@@ -544,4 +563,5 @@ def test_no_other_module_knows_botocore() -> None:
         if re.search(r"^\s*(import|from) boto", path.read_text(), re.MULTILINE)
         and "demo" not in path.parts
     }
-    assert importers == {"connector/aws.py"}
+    assert "connector/aws.py" in importers
+    assert [name for name in importers if not name.startswith("connector/aws")] == []

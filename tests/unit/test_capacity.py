@@ -117,6 +117,15 @@ def test_a_thread_that_reads_the_clock_late_earns_nothing_twice() -> None:
     assert due_s[0] == due_s[2] == due_s[4] == pytest.approx(110.0)
 
 
+def test_a_thread_that_reads_the_clock_late_costs_nothing_either() -> None:
+    """An older reading of the clock does not take back what was earned."""
+    capacity = ReadCapacity(10.0)
+    for now_s in (0.0, 100.0, 50.0):
+        grant = capacity.ask(now_s)
+        assert isinstance(grant, Grant)
+        capacity.settle(grant, 0.0)
+
+
 def test_no_limit_never_waits() -> None:
     """`none` sends at once and still counts."""
     capacity = ReadCapacity(None)
