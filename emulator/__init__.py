@@ -16,7 +16,7 @@ from emulator.faults import Fault, FaultKind, Hold, When
 from emulator.front import Front
 from emulator.reply import Reply
 from emulator.server import Emulator
-from emulator.settings import LastPage, NoIterator, StreamSettings
+from emulator.settings import LastPage, NoIterator, TableSettings
 
 __all__ = [
     "AwsError",
@@ -30,8 +30,8 @@ __all__ = [
     "ManualClock",
     "NoIterator",
     "Reply",
-    "StreamSettings",
     "SystemClock",
+    "TableSettings",
     "When",
     "World",
 ]

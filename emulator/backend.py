@@ -7,9 +7,8 @@ caller holds the world's lock.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moto.core.exceptions import JsonRESTError
 from moto.dynamodb.exceptions import (
@@ -34,10 +33,7 @@ from emulator.attributes import Attributes, normalise_item
 from emulator.errors import AwsError, validation
 from emulator.items import Item
 from emulator.storage import ItemKey
-from emulator.tables import Table
-
-if TYPE_CHECKING:
-    from emulator.streams import Stream
+from emulator.tables import Home, Table
 
 # Sums of two legal numbers are exact within this precision; the limit of 38 digits is checked on
 # the result.
@@ -62,15 +58,10 @@ class Backend(DynamoDBBackend):
         self,
         region: str,
         account_id: str,
-        *,
-        clock_s: Callable[[], float],
-        new_table_id: Callable[[], str],
-        open_stream: Callable[[Table, str], Stream],
+        home: Home,
     ) -> None:
         super().__init__(region, account_id)
-        self._clock_s = clock_s
-        self._new_table_id = new_table_id
-        self._open_stream = open_stream
+        self._home = home
 
     def get_table(self, table_name: str) -> Table:
         return super().get_table(table_name)  # type: ignore[return-value]
@@ -83,9 +74,7 @@ class Backend(DynamoDBBackend):
         # moto leaves CloudFormation's abstract methods open on its own Table too.
         table = Table(  # type: ignore[abstract]
             name,
-            table_id=self._new_table_id(),
-            clock_s=self._clock_s,
-            open_stream=self._open_stream,
+            home=self._home,
             account_id=self.account_id,
             region=self.region_name,
             **schema,
@@ -127,7 +116,7 @@ class Backend(DynamoDBBackend):
     ) -> Item:
         """Updates a copy of the item and writes it whole: one record, or none on any error."""
         table = self.get_table(table_name)
-        place = table.exact_key(key)
+        place = table.keys.exact_place(key)
         table.check_condition(
             table.store.get(place),
             expected,
@@ -192,7 +181,7 @@ class Backend(DynamoDBBackend):
         return_values_on_condition_check_failure: str | None = None,
     ) -> Item | None:
         table = self.get_table(table_name)
-        place = table.exact_key(key)
+        place = table.keys.exact_place(key)
         table.check_condition(
             table.store.get(place),
             None,
@@ -222,9 +211,9 @@ class Backend(DynamoDBBackend):
             ((kind, operation),) = entry.items()
             table = self.get_table(operation["TableName"])
             place = (
-                table.key_of(operation["Item"])
+                table.keys.place(operation["Item"])
                 if kind == "Put"
-                else table.exact_key(operation["Key"])
+                else table.keys.exact_place(operation["Key"])
             )
             if (table.name, place) in seen:
                 raise MultipleTransactionsException

@@ -105,7 +105,7 @@ class Control:
         return self._world.expire_ttl(table, self._region)
 
     def configure(self, table: str | None = None, **settings: Any) -> None:
-        """Changes stream settings of one table or of all; see `StreamSettings`."""
+        """Changes stream settings of one table or of all; see `TableSettings`."""
         self._world.configure(table, **settings)
 
     def advance(self, seconds: float) -> float:

@@ -22,7 +22,7 @@ from emulator.errors import not_found, validation
 from emulator.images import hash_point
 from emulator.iterators import parse_iterator
 from emulator.records import ViewType
-from emulator.settings import StreamSettings
+from emulator.settings import TableSettings
 from emulator.shards import Shard
 from emulator.streams import RecordsPage, Stream, StreamIdentity
 from emulator.tables import Table
@@ -47,14 +47,14 @@ class World:
         *,
         clock: Clock | None = None,
         seed: int = 0,
-        settings: StreamSettings | None = None,
-        table_settings: dict[str, StreamSettings] | None = None,
+        settings: TableSettings | None = None,
+        table_settings: dict[str, TableSettings] | None = None,
         account_id: str = DEFAULT_ACCOUNT_ID,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
         self.account_id = account_id
-        self.settings = settings or StreamSettings()
+        self.settings = settings or TableSettings()
         self.table_settings = dict(table_settings or {})
         self.streams: dict[str, Stream] = {}
         self._seed = seed
@@ -68,13 +68,7 @@ class World:
         with self.lock:
             backend = self._backends.get(region)
             if backend is None:
-                backend = Backend(
-                    region,
-                    self.account_id,
-                    clock_s=self.clock.now_s,
-                    new_table_id=lambda: str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
-                    open_stream=self._open_stream,
-                )
+                backend = Backend(region, self.account_id, self)
                 self._backends[region] = backend
             return backend
 
@@ -96,7 +90,20 @@ class World:
                 table for backend in self._backends.values() for table in backend.tables.values()
             ]
 
-    def _open_stream(self, table: Table, view: str) -> Stream:
+    def now_s(self) -> float:
+        """The time of the world's clock."""
+        return self.clock.now_s()
+
+    def new_table_id(self) -> str:
+        """An id that no table has had."""
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def open_stream(self, table: Table, view: str) -> Stream:
+        """A new stream for a table, under a label that none has had.
+
+        Raises:
+            AwsError: ValidationException for an unknown view type.
+        """
         if view not in ViewType.__members__:
             raise validation(
                 f"1 validation error detected: Value '{view}' at "
@@ -124,12 +131,12 @@ class World:
 
     # Streams
 
-    def settings_of(self, table_name: str) -> StreamSettings:
-        """The stream settings in force for a table."""
+    def settings_of(self, table_name: str) -> TableSettings:
+        """The settings in force for a table."""
         return self.table_settings.get(table_name, self.settings)
 
     def configure(self, table_name: str | None = None, **changes: Any) -> None:
-        """Changes stream settings, of one table or of all, for streams that exist and later ones.
+        """Changes settings of one table or of all, for those that exist and for later ones.
 
         `shards` counts for streams that are made from then on.
         """
@@ -255,7 +262,7 @@ class World:
     def shard_of(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> Shard:
         """The open shard that a write to this key goes to."""
         with self.lock:
-            place = self.table(table_name, region).key_of(key)
+            place = self.table(table_name, region).keys.place(key)
             return self.stream(table_name, region).shard_of(hash_point(place[0]))
 
     # Items
@@ -286,13 +293,13 @@ class World:
         """Puts an item in DynamoDB JSON."""
         with self.lock:
             table = self.table(table_name, region)
-            table.write(table.key_of(item), item)
+            table.write(table.keys.place(item), item)
 
     def delete(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> None:
         """Deletes an item by its key in DynamoDB JSON."""
         with self.lock:
             table = self.table(table_name, region)
-            table.write(table.exact_key(key), None)
+            table.write(table.keys.exact_place(key), None)
 
     def scan(
         self,

@@ -164,7 +164,7 @@ class DynamoDbApi:
         item = params["Item"] if "Item" in params else _missing("item")
         with self._world.lock:
             table = backend.get_table(params["TableName"])
-            key = table.key_of(item)
+            key = table.keys.place(item)
             if not params.keys() <= _PLAIN_PUT or table.all_indexes():
                 return None
             old = table.write(key, item)
@@ -176,7 +176,7 @@ class DynamoDbApi:
         key = params["Key"] if "Key" in params else _missing("key")
         with self._world.lock:
             table = backend.get_table(params["TableName"])
-            old = table.write(table.exact_key(key), None)
+            old = table.write(table.keys.exact_place(key), None)
         return _written(params, table, old.size_bytes if old else 0, 0)
 
     def _get(self, backend: Backend, params: dict[str, Any]) -> bytes | None:
@@ -185,9 +185,10 @@ class DynamoDbApi:
         key = params["Key"] if "Key" in params else _missing("key")
         with self._world.lock:
             table = backend.get_table(params["TableName"])
-            image = table.store.get(table.exact_key(key))
+            consistent = bool(params.get("ConsistentRead"))
+            image = table.read(table.keys.exact_place(key), is_consistent=consistent)
         parts = [b'"Item":' + image.raw] if image is not None else []
-        units = _read_units(image.size_bytes if image else 1, bool(params.get("ConsistentRead")))
+        units = _read_units(image.size_bytes if image else 1, consistent)
         return _joined(parts, params, table.name, units)
 
     def _batch_write(self, backend: Backend, params: dict[str, Any]) -> bytes:
@@ -232,10 +233,14 @@ class DynamoDbApi:
         ):
             return None
         segments = _segments(params)
+        consistent = bool(params.get("ConsistentRead"))
         with self._world.lock:
             table = backend.get_table(params["TableName"])
             images, last_key = table.scan_page(
-                params.get("Limit"), params.get("ExclusiveStartKey"), segments
+                params.get("Limit"),
+                params.get("ExclusiveStartKey"),
+                segments,
+                is_consistent=consistent,
             )
         parts = [b'"Count":%d,"ScannedCount":%d' % (len(images), len(images))]
         if not count_only:
@@ -243,8 +248,7 @@ class DynamoDbApi:
         if last_key is not None:
             parts.append(b'"LastEvaluatedKey":' + encode(last_key))
         size_bytes = sum([image.size_bytes for image in images])
-        units = _read_units(size_bytes, bool(params.get("ConsistentRead")))
-        return _joined(parts, params, table.name, units)
+        return _joined(parts, params, table.name, _read_units(size_bytes, consistent))
 
 
 def _batch_entry(table: Table, entry: dict[str, Any]) -> tuple[dict[str, Any] | None, ItemKey]:
@@ -255,8 +259,8 @@ def _batch_entry(table: Table, entry: dict[str, Any]) -> tuple[dict[str, Any] | 
             "the supported datatypes"
         )
     if put is not None:
-        return put["Item"], table.key_of(put["Item"])
-    return None, table.exact_key(entry["DeleteRequest"]["Key"])
+        return put["Item"], table.keys.place(put["Item"])
+    return None, table.keys.exact_place(entry["DeleteRequest"]["Key"])
 
 
 def _segments(params: dict[str, Any]) -> tuple[int | None, int | None]:

@@ -22,7 +22,7 @@ from emulator.faults import Fault, FaultKind, FaultPlan, Hold
 from emulator.front import Front
 from emulator.http import HttpServer
 from emulator.policy import Policy
-from emulator.settings import StreamSettings
+from emulator.settings import TableSettings
 
 ACCESS_KEY_ID = "AKIAEMULATOR00000000"
 SECRET_ACCESS_KEY = "emulator"  # any signature is taken; botocore wants to make one
@@ -35,7 +35,7 @@ class Emulator:
             aws.client("dynamodb").create_table(...)
 
     Every `Emulator` is an account of its own: tables and buckets of one are not seen in another.
-    `port` 0 takes a free one. Further settings are those of `StreamSettings`.
+    `port` 0 takes a free one. Further settings are those of `TableSettings`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Emulator:
         table_shards: dict[str, int] | None = None,
         **stream_settings: Any,
     ) -> None:
-        settings = StreamSettings().changed(shards=shards, **stream_settings)
+        settings = TableSettings().changed(shards=shards, **stream_settings)
         self.region = region
         self.world = World(
             clock=clock,

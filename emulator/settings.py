@@ -1,4 +1,4 @@
-"""What can be set about the streams of a table, and the defaults that AWS documents.
+"""What can be set about a table and its streams, and the defaults that AWS documents.
 
 Must not act on any of it.
 """
@@ -33,8 +33,8 @@ class NoIterator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """The behaviour of one table's streams; times in seconds of the emulator's clock."""
+class TableSettings:
+    """The behaviour of one table and its streams; times in seconds of the emulator's clock."""
 
     shards: int = 4
     """Shards that a new stream starts with."""
@@ -51,6 +51,8 @@ class StreamSettings:
     """Each open shard is replaced by one child at this age; 0 is never (AWS: about 4 hours)."""
     split_every_s: float = 0.0
     """The widest open shard is split each time this has passed; 0 is never."""
+    stale_reads_s: float = 0.0
+    """Scan and GetItem without ConsistentRead see the table as it was so long ago."""
 
     def __post_init__(self) -> None:
         if self.shards < 1:
@@ -60,12 +62,12 @@ class StreamSettings:
         if not 1 <= self.max_page_records <= 1000:
             raise validation("max_page_records must be between 1 and 1000.")
 
-    def changed(self, **changes: Any) -> StreamSettings:
+    def changed(self, **changes: Any) -> TableSettings:
         """The settings with some replaced; names the known ones when one is not known."""
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                raise validation(f"No stream setting {name!r}; there are: {', '.join(known)}.")
+                raise validation(f"No setting {name!r}; there are: {', '.join(known)}.")
         if "last_page" in changes:
             changes["last_page"] = LastPage(changes["last_page"])
         if "no_iterator" in changes:

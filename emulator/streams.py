@@ -18,7 +18,7 @@ from emulator.errors import AwsError, not_found, validation
 from emulator.images import HASH_SPACE
 from emulator.iterators import ShardIterator
 from emulator.records import Change, Record, ViewType, build_record
-from emulator.settings import LastPage, NoIterator, StreamSettings
+from emulator.settings import LastPage, NoIterator, TableSettings
 from emulator.shards import MIN_SEQUENCE_NUMBER, Shard
 
 _LOW = attrgetter("low")
@@ -50,7 +50,7 @@ class RecordsPage:
 class Stream:
     """The shards of one stream label. `generation` counts the times all iterators were expired."""
 
-    def __init__(self, identity: StreamIdentity, settings: StreamSettings, seed: int = 0) -> None:
+    def __init__(self, identity: StreamIdentity, settings: TableSettings, seed: int = 0) -> None:
         self.identity = identity
         self.settings = settings
         self.is_enabled = True
@@ -174,7 +174,7 @@ class Stream:
 
     # Time
 
-    def configure(self, settings: StreamSettings, now_s: float) -> None:
+    def configure(self, settings: TableSettings, now_s: float) -> None:
         """Takes new settings, and at once trims by them."""
         self.settings = settings
         self._ticked_s = -1.0

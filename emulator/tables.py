@@ -1,14 +1,14 @@
 """A table: moto's model of its schema, with our own storage of its items and its stream.
 
-Owns keys, conditions, writes and the record that each write leaves. moto's `Table` gives the
+Owns conditions, writes and the record that each write leaves. moto's `Table` gives the
 schema, the description, and Query and Scan by index. Must not know requests, HTTP or faults. Not
 safe for threads: the caller holds the world's lock, so that a write and its record are one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moto.dynamodb.comparisons import get_expected, get_filter_expression
 from moto.dynamodb.exceptions import ConditionalCheckFailed
@@ -18,22 +18,35 @@ from moto.dynamodb.models.table import Table as MotoTable
 from emulator.attributes import Attributes, normalise_item, normalise_value, same_attributes
 from emulator.clock import naive_utc
 from emulator.errors import validation
-from emulator.images import Image, encode_image, hash_point, partition_digest, range_position
+from emulator.images import Image, encode_image, hash_point, partition_digest
 from emulator.items import Item
+from emulator.keys import KeySchema
+from emulator.past import Past, walk_as_of
 from emulator.records import Change
 from emulator.storage import ItemKey, ItemStore
 
 if TYPE_CHECKING:
+    from emulator.settings import TableSettings
     from emulator.streams import Stream
 
 MAX_ITEM_BYTES = 400 * 1024
-MAX_HASH_KEY_BYTES = 2048
-MAX_RANGE_KEY_BYTES = 1024
 MAX_PAGE_BYTES = 1024 * 1024
 
 
+class Home(Protocol):
+    """What tables need of the world they are in."""
+
+    def now_s(self) -> float: ...
+
+    def new_table_id(self) -> str: ...
+
+    def open_stream(self, table: Table, view: str) -> Stream: ...
+
+    def settings_of(self, table_name: str) -> TableSettings: ...
+
+
 class Table(MotoTable):
-    """One table. `open_stream` makes a stream for it; `clock_s` tells the time."""
+    """One table, with its items, its stream and its recent past."""
 
     def __new__(cls, *_: Any, **__: Any) -> Table:
         # moto keeps every instance of its models for ever: a table would outlive its emulator.
@@ -43,20 +56,21 @@ class Table(MotoTable):
         self,
         name: str,
         *,
-        table_id: str,
-        clock_s: Callable[[], float],
-        open_stream: Callable[[Table, str], Stream],
+        home: Home,
         **schema: Any,
     ) -> None:
         self.store = ItemStore()
-        self.table_id = table_id
+        self.past = Past()
+        self.table_id = home.new_table_id()
         self.stream: Stream | None = None
-        self._clock_s = clock_s
-        self._open_stream = open_stream
+        self._home = home
         self.scanned_bytes = 0
         self._partition_only: bytes | None = None
         super().__init__(name, **schema)
-        self.created_at = naive_utc(clock_s())
+        self.keys = KeySchema(
+            self.hash_key_attr, self.hash_key_type, self.range_key_attr, self.range_key_type
+        )
+        self.created_at = naive_utc(home.now_s())
 
     # Schema
 
@@ -70,12 +84,12 @@ class Table(MotoTable):
                     "One or more parameter values were invalid: StreamSpecification must have "
                     "StreamViewType when StreamEnabled is true"
                 )
-            self.stream = self._open_stream(self, view)
+            self.stream = self._home.open_stream(self, view)
             self.latest_stream_label = self.stream.identity.label
             self.stream_specification = {"StreamEnabled": True, "StreamViewType": view}
         else:
             if self.stream is not None:
-                self.stream.disable(self._clock_s())
+                self.stream.disable(self._home.now_s())
                 self.stream = None
             self.stream_specification = {"StreamEnabled": False}
 
@@ -90,69 +104,6 @@ class Table(MotoTable):
 
     def __len__(self) -> int:
         return len(self.store)
-
-    # Keys
-
-    def key_of(self, attributes: Attributes) -> ItemKey:
-        """The place of an item by its attributes; puts the key values into normal form.
-
-        Raises:
-            AwsError: ValidationException when a key value is missing, empty or of another type.
-        """
-        value = self._key_value(attributes, self.hash_key_attr, self.hash_key_type)
-        if self.range_key_attr is None:
-            return (partition_digest(value),)
-        range_value = self._key_value(attributes, self.range_key_attr, self.range_key_type or "S")
-        return partition_digest(value), range_position(range_value)
-
-    def _key_value(self, attributes: Attributes, name: str, kind: str) -> dict[str, Any]:
-        value = attributes.get(name)
-        if value is None:
-            raise validation(
-                f"One or more parameter values were invalid: Missing the key {name} in the item"
-            )
-        size_bytes = normalise_value(value)
-        actual = next(iter(value))
-        if actual != kind:
-            raise validation(
-                f"One or more parameter values were invalid: Type mismatch for key {name} "
-                f"expected: {kind} actual: {actual}"
-            )
-        if not value[kind]:
-            raise validation(
-                "One or more parameter values are not valid. The AttributeValue for a key "
-                f"attribute cannot contain an empty {'binary' if kind == 'B' else 'string'} "
-                f"value. Key: {name}"
-            )
-        is_hash = name == self.hash_key_attr
-        limit = MAX_HASH_KEY_BYTES if is_hash else MAX_RANGE_KEY_BYTES
-        if size_bytes > limit:
-            raise validation(
-                "One or more parameter values were invalid: "
-                + (
-                    f"Size of hashkey has exceeded the maximum size limit of{limit} bytes"
-                    if is_hash
-                    else "Aggregated size of all range keys has exceeded the size limit of "
-                    f"{limit} bytes"
-                )
-            )
-        return value
-
-    def exact_key(self, attributes: Attributes) -> ItemKey:
-        """The place that a `Key` parameter names: the key attributes, and nothing else."""
-        if attributes.keys() != set(self.table_key_attrs):
-            raise validation("The provided key element does not match the schema")
-        for name, kind in (
-            (self.hash_key_attr, self.hash_key_type),
-            (self.range_key_attr, self.range_key_type),
-        ):
-            if name is not None and next(iter(attributes[name]), None) != kind:
-                raise validation("The provided key element does not match the schema")
-        return self.key_of(attributes)
-
-    def key_attributes(self, attributes: Attributes) -> Attributes:
-        """The key attributes alone."""
-        return {name: attributes[name] for name in self.table_key_attrs}
 
     # Writing
 
@@ -175,12 +126,13 @@ class Table(MotoTable):
             ):
                 return old
             self.store.put(key, new)
+        self.past.remember(key, old, self._home.now_s(), self._stale_reads_s)
         if self.stream is not None:
-            keys = self.key_attributes(attributes or (old.attributes() if old else {}))
+            keys = self.keys.of(attributes or (old.attributes() if old else {}))
             change = Change(
                 hash_point(key[0]), encode_image(keys, normalise_item(keys)), old, new, is_expiry
             )
-            self.stream.append(change, self._clock_s())
+            self.stream.append(change, self._home.now_s())
         return old
 
     @staticmethod
@@ -201,7 +153,7 @@ class Table(MotoTable):
         return_values_on_condition_check_failure: str | None = None,
     ) -> Item:
         """moto's way in for a put; the condition is checked against the item as it stands."""
-        key = self.key_of(item_attrs)
+        key = self.keys.place(item_attrs)
         if not overwrite:
             self.check_condition(
                 self.store.get(key),
@@ -268,7 +220,7 @@ class Table(MotoTable):
         attributes = {self.hash_key_attr: {hash_key.type: hash_key.value}}
         if range_key is not None and self.range_key_attr is not None:
             attributes[self.range_key_attr] = {range_key.type: range_key.value}
-        return self.exact_key(attributes)
+        return self.keys.exact_place(attributes)
 
     def all_items(self) -> list[Item]:  # type: ignore[override]
         """Every item, or one partition's while a query runs on it."""
@@ -339,7 +291,9 @@ class Table(MotoTable):
                 projection_expression,
                 segments,
             )
-        images, last_key = self.scan_page(limit, exclusive_start_key, segments)
+        images, last_key = self.scan_page(
+            limit, exclusive_start_key, segments, is_consistent=consistent_read
+        )
         # Expressions look at moto items; what moto's handler gets back it only reads.
         items = [self.item(image.attributes()) for image in images]
         kept = [
@@ -357,23 +311,48 @@ class Table(MotoTable):
         limit: int | None,
         exclusive_start_key: Attributes | None,
         segments: tuple[int | None, int | None] = (None, None),
+        *,
+        is_consistent: bool = True,
     ) -> tuple[list[Image], Attributes | None]:
         """One page of at most 1 MB: its images, and the key to go on from if there may be more."""
-        after = self.exact_key(exclusive_start_key) if exclusive_start_key else None
-        segment, total = segments
+        after = self.keys.exact_place(exclusive_start_key) if exclusive_start_key else None
+        segment, total = segments[0] or 0, segments[1] or 1
+        held = {} if is_consistent else self._held_before()
+        walk = (
+            walk_as_of(self.store, held, after, segment, total)
+            if held
+            else self.store.walk(after, segment, total)
+        )
         images: list[Image] = []
         last_key: Attributes | None = None
         size_bytes = 0
-        for _, image in self.store.walk(after, segment or 0, total or 1):
+        for _, image in walk:
             size_bytes += image.size_bytes
             # The item that passes 1 MB is the page's last, and a page that Limit ends has a key to
             # go on from even when nothing follows; both as at AWS.
             images.append(image)
             if size_bytes > MAX_PAGE_BYTES or len(images) == limit:
-                last_key = self.key_attributes(image.attributes())
+                last_key = self.keys.of(image.attributes())
                 break
         self.scanned_bytes = size_bytes
         return images, last_key
+
+    def read(self, key: ItemKey, *, is_consistent: bool) -> Image | None:
+        """One item, or what a read that is not consistent may still see of it."""
+        if not is_consistent:
+            held = self._held_before()
+            if key in held:
+                return held[key]
+        return self.store.get(key)
+
+    def _held_before(self) -> dict[ItemKey, Image | None]:
+        if self._stale_reads_s <= 0:
+            return {}
+        return self.past.since(self._home.now_s() - self._stale_reads_s)
+
+    @property
+    def _stale_reads_s(self) -> float:
+        return self._home.settings_of(self.name).stale_reads_s
 
 
 def _passes(item: Item, filters: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from emulator import AwsError, LastPage, NoIterator, StreamSettings
+from emulator import AwsError, LastPage, NoIterator, TableSettings
 from emulator.images import HASH_SPACE, Image
 from emulator.iterators import parse_iterator
 from emulator.records import Change, ViewType
@@ -30,7 +30,7 @@ def a_stream(shards: int = 1, **settings: object) -> Stream:
         ({"AttributeName": "pk", "KeyType": "HASH"},),
         START_S,
     )
-    return Stream(identity, StreamSettings().changed(shards=shards, **settings))
+    return Stream(identity, TableSettings().changed(shards=shards, **settings))
 
 
 def change(value: int, point: int = 0, pad: int = 0) -> Change:
