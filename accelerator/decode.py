@@ -161,7 +161,8 @@ def _unfit(columns: Sequence[Column]) -> str:
             fits = f"({fits}) OR z{column.column_id}" if known_null else fits
         tests.append(f"(NOT p{column.column_id} OR coalesce({fits}, FALSE))")
     present = " + ".join(f"CAST(p{column.column_id} AS INTEGER)" for column in columns)
-    tests.append(f"len(json_keys(image)) = {present}")
+    # An item has its key at least: what shows none is no item, `[]` or `null` for instance.
+    tests.append(f"({present}) > 0 AND len(json_keys(image)) = {present}")
     return f"image IS NULL OR NOT coalesce({' AND '.join(tests)}, FALSE)"
 
 

@@ -106,6 +106,7 @@ def page(
     *,
     ticket: int,
     generation: int = 1,
+    fills: int | None = 1,
     segment: int = 0,
     last_key: str | None = None,
     done: bool = False,
@@ -117,6 +118,7 @@ def page(
         generation,
         segments=(progress,),
         scan_ticket=ticket,
+        fills=fills,
     )
 
 

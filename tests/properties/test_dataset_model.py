@@ -46,7 +46,7 @@ class Machine(RuleBasedStateMachine):
         self.queue: list[tuple[Batch, int | None]] = []
         self.scan_next = 0
         self.scan_in_flight: tuple[Batch, int] | None = None
-        self.generation = 1
+        self.filled = 1
         self.number = 0
 
     # -- the table ----------------------------------------------------------------------
@@ -87,7 +87,9 @@ class Machine(RuleBasedStateMachine):
         done = self.scan_next > len(KEYS)
         last_key = None if done else text({"pk": {"S": str(self.scan_next)}})
         progress = SnapshotSegment(0, 1, last_key, len(images), done)
-        batch = Batch(table(images), self.generation, segments=(progress,), scan_ticket=ticket)
+        batch = Batch(
+            table(images), 1, segments=(progress,), scan_ticket=ticket, fills=self.filled
+        )
         self.scan_in_flight = (batch, ticket)
 
     @precondition(lambda self: self.scan_in_flight is not None)
@@ -128,11 +130,11 @@ class Machine(RuleBasedStateMachine):
             key = segment.last_evaluated_key
             self.scan_next = 0 if key is None else int(json.loads(key)["pk"]["S"])
 
-    @precondition(lambda self: self.generation == 1)
+    @precondition(lambda self: self.filled == 1)
     @rule()
     def refresh_begins(self) -> None:
         """The same positions feed a shadow; the first scan's page in flight is given up."""
-        self.dataset.begin(
+        self.filled = self.dataset.begin(
             self._identity(),
             origin_ms=1,
             shards=(),
@@ -141,7 +143,6 @@ class Machine(RuleBasedStateMachine):
             positions_generation=1,
             snapshot=True,
         )
-        self.generation = 1
         self.scan_next, self.scan_in_flight = 0, None
         self.queue = [(b, t) for b, t in self.queue if not b.is_scan]
 
