@@ -1,4 +1,4 @@
-"""DynamoDB and its streams over botocore: the only module that knows botocore.
+"""DynamoDB and its streams over botocore: the boundary through which the source is read.
 
 Owns the clients, and the check that an answer is whole. botocore signs, resolves endpoints and
 finds credentials; its `before-parse` event hands over the body as it was received, and

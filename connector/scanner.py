@@ -9,8 +9,8 @@ call reads at most one page of one segment.
 Rows of a page may be older than changes the stream has delivered meanwhile. So a ticket is taken
 from the dataset right before each request is sent, retries included; rows whose key was changed
 after the ticket are dropped when the page is applied. An eventually consistent read may also miss
-writes of the `EVENTUAL_MARGIN_S` before it was sent: the dataset must let its tickets reach back
-that far, and the first page waits that long, as shards that were closed by then are not read.
+writes of the `EVENTUAL_MARGIN_S` before it was sent: there the dataset's tickets must reach back that
+far, and whoever calls `step` first must have waited that long since its positions were stored.
 """
 
 from __future__ import annotations
@@ -163,10 +163,9 @@ class Scanner:
         self._segments = {segment.segment: segment for segment in segments}
         self._faults: dict[int, ScanFault] = {}
         self._began_s = clock.monotonic_s()
-        first_due_s = self._began_s + (0.0 if consistent else EVENTUAL_MARGIN_S)
         # (due, order, segment): the order makes those that are due a queue, so all get a turn.
         self._waiting = [
-            (first_due_s, order, segment.segment)
+            (self._began_s, order, segment.segment)
             for order, segment in enumerate(each for each in segments if not each.done)
         ]
         self._order = len(self._waiting)

@@ -554,7 +554,7 @@ def test_secrets_do_not_show_in_the_settings() -> None:
 
 
 def test_only_the_boundary_knows_botocore() -> None:
-    """What calls AWS is connector.aws and its siblings of that name. The demo stands aside: it plays a user's application, which writes."""
+    """What calls AWS is named connector.aws…; the demo plays a user's application, which may."""
     rooms = Path(aws.__file__).parents[1]
     importers = {
         path.relative_to(rooms).as_posix()

@@ -23,7 +23,7 @@ from connector.errors import (
     Unavailable,
 )
 from connector.retry import Backoff
-from connector.scanner import EVENTUAL_MARGIN_S, Scanner, new_segments, segments_for
+from connector.scanner import Scanner, new_segments, segments_for
 from connector.source import ScanPage, TableDescription
 from tests.unit.scan_table import BEGAN_MS, Dataset, StillClock, Table
 
@@ -389,25 +389,15 @@ def test_limited_segments_share_the_rate_evenly() -> None:
     assert max(turns.values()) - min(turns.values()) <= 1
 
 
-def test_eventually_consistent_pages_wait_out_the_margin() -> None:
-    """Shards that were closed when the scan began are not read, so the read must not lag them."""
-    bench = Bench(items=10, total=2, consistent=False)
-    began_s = bench.clock.now_s
+@pytest.mark.parametrize("consistent", [True, False])
+def test_pages_are_read_as_consistently_as_asked(consistent: bool) -> None:
+    """The setting reaches every request, the first as well as those that go on."""
+    bench = Bench(items=20, total=2, consistent=consistent)
 
     bench.turn()
 
-    assert bench.table.requests[0].at_s == began_s + EVENTUAL_MARGIN_S
-    assert not any(request.consistent for request in bench.table.requests)
-    assert bench.dataset.applied == Counter(range(10))
-
-
-def test_consistent_pages_do_not_wait() -> None:
-    """ConsistentRead sees every write that was acknowledged before it began."""
-    bench = Bench(items=10, total=2)
-    bench.turn()
-
-    assert all(request.consistent for request in bench.table.requests)
-    assert bench.clock.now_s == 100.0
+    assert {request.consistent for request in bench.table.requests} == {consistent}
+    assert bench.dataset.applied == Counter(range(20))
 
 
 def test_progress_counts_the_whole_snapshot() -> None:
