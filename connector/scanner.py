@@ -9,8 +9,8 @@ call reads at most one page of one segment.
 Rows of a page may be older than changes the stream has delivered meanwhile. So a ticket is taken
 from the dataset right before each request is sent, retries included; rows whose key was changed
 after the ticket are dropped when the page is applied. An eventually consistent read may also miss
-writes of the `EVENTUAL_MARGIN_S` before it was sent: there the dataset's tickets must reach back that
-far, and whoever calls `step` first must have waited that long since its positions were stored.
+writes of the `EVENTUAL_MARGIN_S` before it was sent: there the dataset's tickets must reach back
+that far, and `step` must not be called until that long after the positions were stored.
 """
 
 from __future__ import annotations
