@@ -30,7 +30,7 @@ class ControlApi:
         self._policy = policy
         self._calls = calls
         self.verbs: dict[str, _Verb] = {
-            "GET ": lambda _: {"paths": sorted(self.verbs)},
+            "GET /": lambda _: {"paths": sorted(self.verbs)},
             "GET /state": lambda _: control.state(),
             "GET /faults": lambda _: {"faults": [fault.describe() for fault in faults.all()]},
             "POST /faults": lambda body: faults.add(**_with(body, "kind")).describe(),
@@ -66,7 +66,7 @@ class ControlApi:
 
     def handle(self, request: Request) -> tuple[int, bytes]:
         """Status and JSON of the answer to a control request."""
-        name = f"{request.method} {request.path.removeprefix(CONTROL_PREFIX).rstrip('/')}"
+        name = f"{request.method} {request.path.removeprefix(CONTROL_PREFIX).rstrip('/') or '/'}"
         verb = self.verbs.get(name)
         if verb is None:
             return 404, msgspec.json.encode({"error": f"No {name}.", "paths": sorted(self.verbs)})
