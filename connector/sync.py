@@ -1,0 +1,67 @@
+"""`dynaduck sync --once`: catches up to where the streams' heads stood at start, then exits.
+
+For cron and for short-lived runtimes: the positions are in the data file, so the next run goes on
+where this one stopped. Serves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from connector.errors import DynaduckError
+from connector.replication import Replication
+from connector.service import Service
+
+LOOK_EVERY_S: Final = 0.05
+SAME_SECOND_MS: Final = 1000  # the Date header is cut to seconds, so the start was within the next
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a run came to. `behind` names the datasets that did not get to their goal, and why."""
+
+    behind: dict[str, str]
+    refusal: DynaduckError | None = None
+
+    @property
+    def is_caught_up(self) -> bool:
+        return not self.behind and self.refusal is None
+
+
+def sync_once(
+    service: Service,
+    *,
+    deadline_s: float | None = None,
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> Synced:
+    """Runs `service` until every dataset holds what had happened before it began.
+
+    deadline_s   give up after this many seconds; what was applied until then is kept
+    """
+    service.start()
+    clock = service.clock
+    ends_s = None if deadline_s is None else clock.monotonic_s() + deadline_s
+    try:
+        while service.refusal is None and not is_interrupted():
+            if all(_has_caught_up(each) for each in service.replications):
+                break
+            if ends_s is not None and clock.monotonic_s() >= ends_s:
+                break
+            clock.sleep(LOOK_EVERY_S)
+        refusal = service.refusal
+        behind = {r.name: _why(r) for r in service.replications if not _has_caught_up(r)}
+    finally:
+        service.stop()
+    return Synced(behind, refusal)
+
+
+def _has_caught_up(replication: Replication) -> bool:
+    began_ms = replication.started_ms
+    return began_ms is not None and replication.has_passed(began_ms + SAME_SECOND_MS)
+
+
+def _why(replication: Replication) -> str:
+    reasons = replication.health.reasons
+    return reasons[0].sentence if reasons else "it was not caught up in time"
