@@ -26,11 +26,13 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of modules that use the accelerator or the checkpoints."""
+    """Marks tests that touch DuckDB, and lets a test's situations travel with its report."""
     for item in items:
         module = getattr(item, "module", None)
         if isinstance(module, ModuleType) and _uses_duckdb(module):
             item.add_marker("uses_duckdb")
+        numbers = [number for mark in item.iter_markers("situation") for number in mark.args]
+        item.user_properties += [("situation", number) for number in numbers]
 
 
 def _uses_duckdb(module: ModuleType) -> bool:
@@ -52,15 +54,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Prints the situations that no test of this run names."""
-    if not config.getoption("--situations") or not SITUATIONS.exists():
+    """Prints which situations have passing tests, and the numbers that no test names."""
+    if not config.getoption("--situations"):
         return
-    tested: dict[int, int] = defaultdict(int)
+    tests: dict[int, int] = defaultdict(int)
     for report in terminalreporter.stats.get("passed", []):
-        for number in re.findall(r"situation\((\d+)\)", " ".join(report.keywords)):
-            tested[int(number)] += 1
-    listed = {int(n) for n in re.findall(r"^(\d+)\. ", SITUATIONS.read_text(), re.MULTILINE)}
+        for name, number in report.user_properties:
+            if name == "situation":
+                tests[number] += 1
+    page = SITUATIONS.read_text(encoding="utf-8")
+    listed = {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     terminalreporter.section("situations")
-    terminalreporter.write_line(f"{len(listed & set(tested))} of {len(listed)} have a test")
-    for number in sorted(listed - set(tested)):
-        terminalreporter.write_line(f"no test: {number}")
+    for number in sorted(listed & set(tests)):
+        terminalreporter.write_line(f"{number:3}  {tests[number]} passed")
+    without = ", ".join(str(number) for number in sorted(listed - set(tests)))
+    terminalreporter.write_line(f"{len(listed & set(tests))} of {len(listed)} have a test")
+    terminalreporter.write_line(f"without: {without or 'none'}")

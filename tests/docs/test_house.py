@@ -44,6 +44,13 @@ def test_every_decision_is_in_the_index() -> None:
         assert f"decisions/{page.name}" in index
 
 
+def test_every_situation_is_listed_once_in_order() -> None:
+    """Tests name situations by number, so the numbers run from 1 without a gap."""
+    page = (ROOT / "docs" / "situations.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    assert numbers == list(range(1, 84))
+
+
 def test_the_readme_names_only_targets_that_exist() -> None:
     """Each `make TARGET` of a page is a target of the Makefile, and each target has a help text."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
