@@ -27,6 +27,7 @@ from accelerator.errors import (
     FileTooNew,
     translate,
 )
+from accelerator.sql import literal
 from accelerator.statements import first_row
 
 # Files in this format open in every DuckDB from 1.5.0 on.
@@ -37,6 +38,8 @@ CHECKPOINT_THRESHOLD_BYTES = 384 * 2**20
 
 # Until a checkpoint, ADD COLUMN holds about this much memory per row of the table.
 ADDED_COLUMN_BYTES_PER_ROW = 2.5
+_REPLAY_FAILED = "Failure while replaying WAL"
+
 # At most this part of memory_limit may be held that way.
 ADDED_COLUMNS_SHARE = 0.25
 
@@ -239,7 +242,7 @@ class Database:
         if self._threads is not None:
             config["threads"] = self._threads
         with self.translated():
-            writer = duckdb.connect(str(self.path), read_only=self.read_only, config=config)
+            writer = self._opened(config)
         try:
             with self.translated():
                 self._prepare(writer)
@@ -248,6 +251,23 @@ class Database:
             raise
         self._writer = writer
         self._held_by_added_columns = 0.0
+
+    def _opened(
+        self, config: dict[str, str | bool | int | float | list[str]]
+    ) -> duckdb.DuckDBPyConnection:
+        try:
+            return duckdb.connect(str(self.path), read_only=self.read_only, config=config)
+        except duckdb.Error as error:
+            if _REPLAY_FAILED not in str(error):
+                raise
+        # DuckDB replays the log of a file that it opens before it has its own functions and the
+        # type JSON, so a log with a widened column (ALTER … USING) cannot be opened, on 1.5 and
+        # 2.0 alike. The log of a file that is attached is replayed with both.
+        with duckdb.connect(":memory:", config=config) as replaying:
+            replaying.execute(f"ATTACH {literal(str(self.path))} AS replayed")
+            replaying.execute("CHECKPOINT replayed")
+            replaying.execute("DETACH replayed")
+        return duckdb.connect(str(self.path), read_only=self.read_only, config=config)
 
     def _prepare(self, writer: duckdb.DuckDBPyConnection) -> None:
         if self._before_lock is not None:
@@ -307,4 +327,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
