@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from connector.config.settings import (
     FROM,
     NAME,
     REGION,
+    SOURCE_PREFIX,
     Dataset,
     History,
     Publish,
@@ -54,7 +56,7 @@ def _gathered(layers: Sequence[Layer], reader: Reader) -> list[_Mention]:
                 new_here.add(mention.name)
             mention.blocks[depth] |= block
         for table, origin in layer.tables:
-            text = table if table.startswith(("dynamodb:", "arn:")) else f"dynamodb:{table}"
+            text = table if re.match(f"{SOURCE_PREFIX}|arn:", table) else f"dynamodb:{table}"
             block = {FROM.key: Given(FROM, text, origin, True)}
             name = _name_of(block, reader)
             if name is None or all(_table_of(mention, reader) != name for mention in mentions):
@@ -106,7 +108,7 @@ def _table_of(mention: _Mention, reader: Reader) -> str | None:
 
 
 def _table_and_arn(source: str) -> tuple[str, str | None]:
-    place = source.removeprefix("dynamodb:")
+    place = re.sub(f"^{SOURCE_PREFIX}", "", source)
     return (place.rpartition("/")[2], place) if place.startswith("arn:") else (place, None)
 
 

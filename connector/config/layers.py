@@ -16,7 +16,13 @@ from functools import cache
 from typing import Any
 
 from connector.config import spice
-from connector.config.settings import Alias, Setting, dataset_settings, runtime_settings
+from connector.config.settings import (
+    SOURCE_PREFIX,
+    Alias,
+    Setting,
+    dataset_settings,
+    runtime_settings,
+)
 from connector.config.yaml_file import Located, parse
 from connector.errors import ConfigError
 
@@ -150,7 +156,7 @@ def _read_datasets(layer: Layer, entry: Located, source: Source, *, is_spicepod:
 
 
 def _may_be_dynamodb(text: str) -> bool:
-    return text.strip().startswith(("dynamodb:", "arn:", "${"))
+    return re.match(rf"\s*(?:{SOURCE_PREFIX}|arn:|\$\{{)", text) is not None
 
 
 def _read_block(

@@ -15,7 +15,7 @@ from connector.config.settings import Flight, Http, Quack, Query, Runtime, runti
 from connector.config.storage_rules import StorageAsked, choose_storage
 from connector.errors import ConfigError
 
-_CLUSTER_MODULES = ("google.protobuf", "adbc_driver_flightsql")
+CLUSTER_MODULES = ("google.protobuf", "adbc_driver_flightsql")
 
 
 def secret_directories(block: Block, env: Mapping[str, str], reader: Reader) -> list[Path]:
@@ -61,7 +61,7 @@ def build_runtime(values: Mapping[str, Any], block: Block, reader: Reader) -> Ru
 def has_cluster_extra() -> bool:
     """Whether the packages of dynaduck[cluster] are installed; imports none of them."""
     try:
-        return all(importlib.util.find_spec(module) for module in _CLUSTER_MODULES)
+        return all(importlib.util.find_spec(module) for module in CLUSTER_MODULES)
     except ModuleNotFoundError:
         return False
 

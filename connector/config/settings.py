@@ -436,6 +436,8 @@ class Runtime:
         return self.data_dir / "replica.duckdb"
 
 
+# Spice takes a colon, a slash or both slashes of a URL between connector and path.
+SOURCE_PREFIX = r"dynamodb(?::(?://)?|/)"
 # These three decide what a dataset is; `config.load` derives name, table and region from them.
 FROM = Setting(
     "from",
@@ -443,8 +445,8 @@ FROM = Setting(
     matching(
         "dynamodb:TABLE or ARN",
         "dynamodb:TABLE, or a table's ARN,",
-        r"(?:dynamodb:)?arn:aws[a-z-]*:dynamodb:[a-z0-9-]+:\d{12}:table/[A-Za-z0-9_.-]{3,255}"
-        r"|dynamodb:[A-Za-z0-9_.-]{3,255}",
+        rf"(?:{SOURCE_PREFIX})?arn:aws[a-z-]*:dynamodb:[a-z0-9-]+:\d{{12}}"
+        rf":table/[A-Za-z0-9_.-]{{3,255}}|{SOURCE_PREFIX}[A-Za-z0-9_.-]{{3,255}}",
     ),
     None,
     "The table.",

@@ -22,7 +22,7 @@ ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/orders"
         ("arn:aws-us-gov:dynamodb:us-gov-west-1:123456789012:table/orders", "us-gov-west-1"),
     ],
 )
-@pytest.mark.parametrize("prefix", ["dynamodb:", ""])
+@pytest.mark.parametrize("prefix", ["dynamodb:", "dynamodb://", "dynamodb/", ""])
 @pytest.mark.situation(6)
 def test_an_arn_of_any_partition_names_table_and_region(
     tmp_path: Path, arn: str, region: str, prefix: str
@@ -52,6 +52,14 @@ def test_what_names_no_table_is_refused(tmp_path: Path, source: str) -> None:
     """Another source, no table, a name DynamoDB does not allow, and a stream's ARN are errors."""
     error = refused(written(tmp_path, f"datasets: [{{from: '{source}'}}]"))
     assert "dynamodb:TABLE, or a table's ARN, is wanted" in error.message
+
+
+@pytest.mark.parametrize("prefix", ["dynamodb:", "dynamodb://", "dynamodb/"])
+def test_a_table_stands_behind_the_connectors_name(tmp_path: Path, prefix: str) -> None:
+    """The delimiters that Spice takes between connector and table all do."""
+    text = f"kind: Spicepod\ndatasets: [{{from: '{prefix}orders.v2'}}]"
+    (dataset,) = loaded(written(tmp_path, text)).datasets
+    assert (dataset.name, dataset.table, dataset.table_arn) == ("orders.v2", "orders.v2", None)
 
 
 def test_a_dataset_without_a_source_is_refused(tmp_path: Path) -> None:

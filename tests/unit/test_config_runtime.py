@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from connector.config import OffsetStore, Source, WalStorage
+from connector.config import runtime as runtime_rules
 from connector.config.settings import runtime_settings
 from connector.config.storage_rules import StorageAsked, choose_storage
 from connector.errors import ConfigError
@@ -153,6 +154,16 @@ def test_without_the_extra_a_dynamodb_store_is_refused() -> None:
         choose_storage(asked(store=DYNAMODB, table="t"), lambda: False)
     assert "dynaduck[cluster]" in caught.value.hint
     assert choose_storage(asked(), lambda: False).store is DUCKDB
+
+
+@pytest.mark.requirement("R6")
+def test_the_extra_is_looked_for_by_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of the extra that is not there refuses the start, whatever else is."""
+    flags = {"offset-store": "dynamodb", "offset-dynamodb-table": "offsets"}
+    assert loaded(flags=flags).runtime.offset_store is DYNAMODB
+    for missing in ("no_such_package", "no_such_package.inside"):
+        monkeypatch.setattr(runtime_rules, "CLUSTER_MODULES", ("json", missing))
+        assert "not installed" in refused(flags=flags).message
 
 
 @pytest.mark.requirement("R4")
