@@ -52,6 +52,7 @@ from connector.source import TableDescription
 from metrics.recorder import DatasetRecorder
 
 CONTROL_EVERY_S: Final = 0.2
+FORGET_EVERY_S: Final = 300.0
 RESOLVED_BY_REINITIALIZING: Final = "reinitialized"
 WHOLE_STREAM: Final = "*"  # dynaduck.gaps.shard_id where a gap is not one shard's
 
@@ -98,6 +99,7 @@ class Replication:
         self._waits_for: Trouble | None = None
         self._started_ms: int | None = None
         self._dead_letters = 0
+        self._forget_due_s = 0.0
         self._told: tuple[str, ...] | None = None
         self.health = self.judge(0.0)
 
@@ -160,6 +162,7 @@ class Replication:
             self._settle_losses(now_s)
             self._settle_snapshot()
             self._refresh_by_hand()
+            self._forget_finished(now_s)
         except (SourceError, AcceleratorError) as error:
             self._failed(error, now_s)
             return None
@@ -463,6 +466,17 @@ class Replication:
             if loaded is not None:
                 course.fill(loaded)
         self._around.ring_readers()
+
+    def _forget_finished(self, now_s: float) -> None:
+        course = self.course
+        if course is None or now_s < self._forget_due_s:
+            return
+        self._forget_due_s = now_s + FORGET_EVERY_S
+        shard_ids = course.reader.forgettable()
+        if shard_ids:
+            with self._writing:
+                self.dataset.forget_shards(shard_ids)
+            course.reader.forget(shard_ids)
 
     # The writer's lane
 
