@@ -31,6 +31,7 @@ from moto.dynamodb.parsing.validators import UpdateExpressionValidator
 
 from emulator.attributes import Attributes, normalise_item
 from emulator.errors import AwsError, validation
+from emulator.images import Image
 from emulator.items import Item
 from emulator.storage import ItemKey
 from emulator.tables import Home, Table
@@ -47,6 +48,7 @@ class Planned:
     table: Table
     key: ItemKey
     attributes: Attributes | None
+    image: Image | None = None
 
 
 class Backend(DynamoDBBackend):
@@ -239,7 +241,7 @@ class Backend(DynamoDBBackend):
         if any(code is not None for code, _, _ in reasons):
             raise TransactionCanceledException(reasons)
         for write in planned:
-            write.table.write(write.key, write.attributes)
+            write.table.write(write.key, write.attributes, write.image)
 
     def _plan(
         self, kind: str, operation: dict[str, Any], table: Table, place: ItemKey
@@ -254,15 +256,14 @@ class Backend(DynamoDBBackend):
         if kind == "Delete":
             return Planned(table, place, None)
         if kind == "Put":
-            table.checked_image(operation["Item"])
-            return Planned(table, place, operation["Item"])
+            item = operation["Item"]
+            return Planned(table, place, item, table.checked_image(item))
         if kind != "Update":
             raise TransactWriteSingleOpException
         attributes = self._updated(
             table, operation["Key"], place, operation["UpdateExpression"], names, values
         )
-        table.checked_image(attributes)
-        return Planned(table, place, attributes)
+        return Planned(table, place, attributes, table.checked_image(attributes))
 
     @staticmethod
     def _old_item(operation: dict[str, Any], table: Table, place: ItemKey) -> Attributes | None:

@@ -9,6 +9,7 @@ user of the same object. Must not know HTTP or faults.
 from __future__ import annotations
 
 import random
+import re
 import threading
 import uuid
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from emulator.tables import Table
 
 DEFAULT_ACCOUNT_ID = "123456789012"
 DEFAULT_REGION = "us-east-1"
+
+_STREAM_ARN = re.compile(r"arn:[\w-]+:dynamodb:[\w-]+:\d+:table/[\w.-]+/stream/[\w:.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +161,23 @@ class World:
             AwsError: ResourceNotFoundException.
         """
         with self.lock:
-            self._forget_old_streams()
-            if ":" not in name:
-                current = self.table(name, region).stream
-                if current is None:
-                    raise not_found(f"Requested resource not found: Table {name} has no stream")
-                current.tick(self.clock.now_s())
-                return current
-            found = self.streams.get(name)
-            if found is None:
-                raise not_found(f"Requested resource not found: Stream: {name} not found")
-            found.tick(self.clock.now_s())
-            return found
+            if name.startswith("arn:"):
+                return self._by_arn(name)
+            current = self.table(name, region).stream
+            if current is None:
+                raise not_found(f"Requested resource not found: Table {name} has no stream")
+            current.tick(self.now_s())
+            return current
+
+    def _by_arn(self, arn: str) -> Stream:
+        if not _STREAM_ARN.fullmatch(arn):
+            raise validation("Invalid StreamArn")
+        self._forget_old_streams()
+        found = self.streams.get(arn)
+        if found is None:
+            raise not_found(f"Requested resource not found: Stream: {arn} not found")
+        found.tick(self.now_s())
+        return found
 
     def _forget_old_streams(self) -> None:
         now_s = self.clock.now_s()
@@ -225,7 +233,7 @@ class World:
     ) -> dict[str, Any]:
         """A stream's description with one page of its shards."""
         with self.lock:
-            return self.stream(stream_arn).describe(
+            return self._by_arn(stream_arn).describe(
                 limit=limit, start_after=start_after, children_of=children_of
             )
 
@@ -241,7 +249,7 @@ class World:
         """An iterator's token."""
         with self.lock:
             return (
-                self.stream(stream_arn)
+                self._by_arn(stream_arn)
                 .iterator(
                     shard_id,
                     kind,
@@ -256,7 +264,7 @@ class World:
         """The page behind an iterator's token."""
         position = parse_iterator(token)
         with self.lock:
-            stream = self.stream(position.stream_arn)
+            stream = self._by_arn(position.stream_arn)
             return stream.read(position, limit, self.clock.now_s())
 
     def shard_of(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> Shard:

@@ -20,8 +20,10 @@ from emulator.attributes import normalise_item, normalise_value
 from emulator.backend import Backend
 from emulator.core import World
 from emulator.errors import AwsError, serialization, validation
+from emulator.images import Image
 from emulator.storage import ItemKey
 from emulator.tables import Table
+from emulator.tokens import ClientTokens
 from emulator.wire import encode
 
 OPERATIONS = frozenset(
@@ -113,7 +115,9 @@ class DynamoDbApi:
             "GetItem": self._get,
             "BatchWriteItem": self._batch_write,
             "Scan": self._scan,
+            "TransactWriteItems": self._transact_write,
         }
+        self._tokens = ClientTokens()
 
     def call(self, operation: str, params: dict[str, Any], region: str) -> bytes:
         """Carries out an operation.
@@ -167,8 +171,9 @@ class DynamoDbApi:
             key = table.keys.place(item)
             if not params.keys() <= _PLAIN_PUT or table.all_indexes():
                 return None
-            old = table.write(key, item)
-        return _written(params, table, normalise_item(item), old.size_bytes if old else 0)
+            image = table.checked_image(item)
+            old = table.write(key, item, image)
+        return _written(params, table, image.size_bytes, old.size_bytes if old else 0)
 
     def _delete(self, backend: Backend, params: dict[str, Any]) -> bytes | None:
         if not params.keys() <= _PLAIN_DELETE:
@@ -200,7 +205,7 @@ class DynamoDbApi:
             )
         if sum(map(len, requests.values())) > _MAX_BATCH:
             raise validation("Too many items requested for the BatchWriteItem call")
-        writes: list[tuple[Table, ItemKey, dict[str, Any] | None]] = []
+        writes: list[tuple[Table, ItemKey, dict[str, Any] | None, Image | None]] = []
         seen: set[tuple[str, ItemKey]] = set()
         with self._world.lock:
             for name, entries in requests.items():
@@ -210,12 +215,10 @@ class DynamoDbApi:
                     if (table.name, key) in seen:
                         raise validation("Provided list of item keys contains duplicates")
                     seen.add((table.name, key))
-                    writes.append((table, key, item))
-            for table, _, item in writes:
-                if item is not None:
-                    table.checked_image(item)
-            for table, key, item in writes:
-                table.write(key, item)
+                    image = table.checked_image(item) if item is not None else None
+                    writes.append((table, key, item, image))
+            for table, key, item, image in writes:
+                table.write(key, item, image)
         answer: dict[str, Any] = {"UnprocessedItems": {}}
         if params.get("ReturnConsumedCapacity", "NONE") != "NONE":
             answer["ConsumedCapacity"] = [
@@ -223,6 +226,20 @@ class DynamoDbApi:
                 for name, entries in requests.items()
             ]
         return encode(answer)
+
+    def _transact_write(self, backend: Backend, params: dict[str, Any]) -> bytes | None:
+        token = params.get("ClientRequestToken")
+        if not isinstance(token, str):
+            return None
+        request = encode(params)
+        _normalise_request(params)
+        with self._world.lock:
+            now_s = self._world.now_s()
+            answer = self._tokens.answer(token, request, now_s)
+            if answer is None:
+                answer = encode(self._through_moto(backend, "TransactWriteItems", params))
+                self._tokens.keep(token, request, answer, now_s)
+        return answer
 
     def _scan(self, backend: Backend, params: dict[str, Any]) -> bytes | None:
         count_only = params.get("Select") == "COUNT"

@@ -63,7 +63,9 @@ class HttpServer:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                # Stopped; or out of descriptors, which passes when a client closes.
+                self._stopping.wait(0.05)
+                continue
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._accepted += 1

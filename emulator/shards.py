@@ -29,7 +29,7 @@ class Page:
     length_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Shard:
     """One shard; `low` and `high` bound the hash points it takes while it is open.
 

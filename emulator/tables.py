@@ -108,13 +108,19 @@ class Table(MotoTable):
     # Writing
 
     def write(
-        self, key: ItemKey, attributes: Attributes | None, *, is_expiry: bool = False
+        self,
+        key: ItemKey,
+        attributes: Attributes | None,
+        image: Image | None = None,
+        *,
+        is_expiry: bool = False,
     ) -> Image | None:
-        """Puts an item in normal form (None deletes it), with its record; returns the old image.
+        """Puts an item (None deletes it), with its record; returns the old image.
 
-        A write that changes nothing leaves no record.
+        `image` is that of the attributes, where the caller has checked them already. A write that
+        changes nothing leaves no record.
         """
-        new = self.checked_image(attributes) if attributes is not None else None
+        new = image or (self.checked_image(attributes) if attributes is not None else None)
         old = self.store.get(key)
         if new is None:
             if old is None:

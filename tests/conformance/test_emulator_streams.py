@@ -221,6 +221,8 @@ def test_what_is_gone_is_answered_with_its_own_code(aws: Emulator) -> None:
         StreamArn=arn.replace("orders", "others"),
     )
     fails_with("ValidationException", streams.get_records, ShardIterator="nonsense")
+    answer = raw(aws, "DescribeStream", {"StreamArn": "orders"})
+    assert answer.json()["__type"].endswith("ValidationException")
 
 
 def test_a_day_later_the_records_are_gone_and_the_shards_a_generation_later(aws: Emulator) -> None:

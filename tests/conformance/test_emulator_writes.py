@@ -248,6 +248,43 @@ def test_a_transaction_is_all_or_nothing(aws: Emulator) -> None:
     assert "multiple operations on one item" in str(caught.value)
 
 
+def test_a_transaction_sent_twice_with_one_token_is_applied_once(aws: Emulator) -> None:
+    """The retry of a transaction whose answer was lost changes nothing, for ten minutes."""
+    a_table(aws)
+    dynamodb = aws.client("dynamodb")
+
+    def add(token: str, amount: str = "1") -> None:
+        dynamodb.transact_write_items(
+            ClientRequestToken=token,
+            TransactItems=[
+                {
+                    "Update": {
+                        "TableName": "orders",
+                        "Key": A,
+                        "UpdateExpression": "ADD n :x",
+                        "ExpressionAttributeValues": {":x": {"N": amount}},
+                    }
+                }
+            ],
+        )
+
+    def total() -> str:
+        return str(dynamodb.get_item(TableName="orders", Key=A)["Item"]["n"]["N"])
+
+    add("first")
+    add("first")
+    assert total() == "1"
+    add("second")
+    assert total() == "2"
+    with pytest.raises(ClientError) as caught:
+        add("first", "5")
+    assert refused(caught) == "IdempotentParameterMismatchException"
+    aws.control.advance(601)
+    add("first")
+    assert total() == "3"
+    assert [name for name, _, _ in changes(aws)] == ["INSERT", "MODIFY", "MODIFY"]
+
+
 def test_numbers_are_stored_shown_and_streamed_in_normal_form(aws: Emulator) -> None:
     """1.0 is 1 and 1E+2 is 100: in the item, in the stream, in what arithmetic makes."""
     a_table(aws)

@@ -55,6 +55,15 @@ def test_segments_and_pages_together_meet_every_item_once(
     assert len(store) == len(model)
 
 
+def test_segments_narrower_than_any_internal_division_still_meet_every_item_once() -> None:
+    """A table may be scanned in up to a million segments, most of them empty."""
+    store = ItemStore()
+    for number in range(200):
+        store.put(hash_key(number), image(str(number)))
+    met = [found.raw for segment in range(9_999) for _, found in store.walk(None, segment, 9_999)]
+    assert sorted(met) == sorted(str(number).encode() for number in range(200))
+
+
 def test_a_walk_resumes_after_a_key_that_is_gone() -> None:
     """The start key of a page need not exist any more."""
     store = ItemStore()
