@@ -19,6 +19,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -57,11 +58,13 @@ OnCall = Callable[[str, str, float], None]
 
 DYNAMODB: Final = "dynamodb"
 STREAMS: Final = "dynamodbstreams"
+STS: Final = "sts"
 ACCOUNT_ID_ENDPOINT_MODES: Final = ("preferred", "disabled", "required")
 
 _ANSWER: Final = "DynaduckAnswer"
 _REGION: Final = re.compile(r"[a-z]{2,}(-[a-z0-9]+)+")
 _TABLE_ARN: Final = re.compile(r"arn:(aws[\w-]*):dynamodb:([\w-]+):(\d{12}):table/([\w.-]+)")
+_AWS_HOST: Final = re.compile(r"\.(amazonaws\.com(\.cn)?|api\.aws)(?=[:/]|$)")
 _TABLE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 
 _CREDENTIAL_ERRORS: Final = (
@@ -309,9 +312,9 @@ class AwsSource:
             params = {"TableName": name, "ExclusiveStartStreamArn": last}
 
     def caller_identity(self) -> CallerIdentity:
-        """Who the credentials are, as STS says. Not for endpoints that are not AWS."""
+        """Who the credentials are, as STS says: the emulator's, where the endpoint is one."""
         try:
-            answer = self._client("sts").get_caller_identity()
+            answer = self._client(STS).get_caller_identity()
         except Exception as error:
             raise _translate("GetCallerIdentity", "the caller", error) from error
         return CallerIdentity(answer["Account"], answer["Arn"])
@@ -426,9 +429,13 @@ class AwsSource:
         return client
 
     def _endpoint_url(self, service: str) -> str | None:
+        settings = self._settings
         if service == STREAMS:
-            return self._settings.streams_endpoint_url or self._settings.endpoint_url
-        return self._settings.endpoint_url if service == DYNAMODB else None
+            return settings.streams_endpoint_url or settings.endpoint_url
+        # An endpoint within AWS serves DynamoDB alone; an emulator serves all there is.
+        if service == STS and settings.endpoint_url and _AWS_HOST.search(settings.endpoint_url):
+            return None
+        return settings.endpoint_url
 
     def _note_host(self, service: str) -> Callable[..., None]:
         def note(request: Any, **_: object) -> None:
@@ -493,9 +500,11 @@ def date_ms(operation: str, header: str | None) -> int:
 @lru_cache(maxsize=16)
 def _parse_date(header: str) -> int | None:
     try:
-        return int(parsedate_to_datetime(header).timestamp()) * 1000
+        at = parsedate_to_datetime(header)
     except (ValueError, OverflowError):
         return None
+    # HTTP dates are GMT; one that names no zone must not be read in the host's.
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * 1000
 
 
 def _key_parameters(keys: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from connector.errors import (
     Throttled,
     Unavailable,
 )
+from emulator import Emulator
 from tests.unit.canned_aws import DATE_MS, Answer, CannedAws, failure
 from tests.unit.wire_bodies import compact, record, records_body, scan_body
 
@@ -292,6 +294,25 @@ def test_the_date_of_the_answer_is_the_time_of_the_page(
     assert source.get_records("s", "it").at_ms == DATE_MS
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Tue, 14 Nov 2023 22:13:20 GMT",
+        "Tue, 14 Nov 2023 22:13:20 -0000",
+        "Tue, 14 Nov 2023 23:13:20 +0100",
+    ],
+)
+def test_a_date_is_read_in_its_own_zone(header: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone of the host has no say in what time it is at AWS."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert aws.date_ms("Scan", header) == DATE_MS
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_old_images_come_when_asked_for(canned: CannedAws, source: AwsSource) -> None:
     """The choice passes through to the cut."""
     canned.answers[0] = Answer(records_body(record("MODIFY", new=IMAGE, old=IMAGE)))
@@ -499,6 +520,33 @@ def test_the_host_that_was_reached_is_known(
 
     assert source.hosts["dynamodbstreams"] == host
     source.close()
+
+
+def test_the_caller_is_who_sts_says() -> None:
+    """An emulator's endpoint serves STS too; its answer names the account and the caller."""
+    with Emulator() as emulated:
+        source = source_at(emulated.url)
+        caller = source.caller_identity()
+        source.close()
+
+    assert caller.account == "123456789012"
+    assert caller.arn.startswith("arn:aws:")
+
+
+@pytest.mark.parametrize(
+    ("endpoint_url", "sts_url"),
+    [
+        ("https://vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com", None),
+        ("https://dynamodb.cn-north-1.amazonaws.com.cn/", None),
+        ("https://1.ddb.eu-west-1.api.aws:443", None),
+        ("http://localhost:4566", "http://localhost:4566"),
+    ],
+)
+def test_a_private_endpoint_of_dynamodb_is_not_asked_for_sts(
+    endpoint_url: str, sts_url: str | None
+) -> None:
+    """A VPC endpoint serves one service; botocore finds STS by itself."""
+    assert source_at(endpoint_url)._endpoint_url("sts") == sts_url
 
 
 BAD_SETTINGS: dict[str, tuple[dict[str, str | None], str]] = {
