@@ -95,6 +95,7 @@ class SegmentFile:
             shards=progress.shards,
             segments=progress.segments,
             gaps=progress.gaps,
+            fills=progress.fills,
             scan_ticket=SETTLED_TICKET if header.kind is SegmentKind.SNAPSHOT else None,
             nbytes=changes.nbytes,
         )
@@ -112,7 +113,13 @@ def kind_of(batch: Batch) -> SegmentKind:
 def progress_of(dataset: str, batch: Batch, source: SourceIdentity | None) -> DatasetProgress:
     """What a batch changes of its dataset's progress; `source` where it is not in the log yet."""
     return DatasetProgress(
-        dataset, batch.generation, source, batch.shards, batch.segments, batch.gaps
+        dataset,
+        batch.generation,
+        source,
+        batch.shards,
+        batch.segments,
+        batch.gaps,
+        batch.fills,
     )
 
 

@@ -33,7 +33,10 @@ T = TypeVar("T")
 class DatasetProgress:
     """What holds of one dataset: everything, or what a batch changed of it.
 
-    `source` is None where nothing changed of it. Shards, segments and gaps are in order of arrival.
+    generation  of the positions: `shards` belong to it
+    source      None where nothing changed of it
+    fills       the generation of rows that `segments` scan into, None where there is no scan; one
+                set of positions may see several
     """
 
     dataset: str
@@ -42,10 +45,11 @@ class DatasetProgress:
     shards: tuple[ShardCheckpoint, ...] = ()
     segments: tuple[SnapshotSegment, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    fills: int | None = None
 
     def then(self, delta: DatasetProgress) -> DatasetProgress:
         """The progress after `delta`. A younger generation starts from nothing but the gaps; an
-        older one changes nothing.
+        older one changes nothing. So do segments of a younger or an older scan.
         """
         if delta.dataset != self.dataset:
             raise ValueError(f"progress of {delta.dataset} does not continue {self.dataset}")
@@ -60,14 +64,21 @@ class DatasetProgress:
                 delta.shards,
                 delta.segments,
                 gaps,
+                delta.fills,
             )
+        segments, fills = self.segments, self.fills
+        if delta.fills is not None and (fills is None or delta.fills > fills):
+            segments, fills = delta.segments, delta.fills
+        elif delta.fills == fills:
+            segments = _upserted(segments, delta.segments, lambda segment: segment.segment)
         return DatasetProgress(
             self.dataset,
             self.generation,
             delta.source or self.source,
             _upserted(self.shards, delta.shards, lambda shard: shard.shard_id),
-            _upserted(self.segments, delta.segments, lambda segment: segment.segment),
+            segments,
             gaps,
+            fills,
         )
 
 
@@ -110,7 +121,7 @@ def rows_of(progress: Iterable[DatasetProgress]) -> Index:
                 EnvelopeKind.SOURCE_RESUME, shard_to_json(shard)
             )
         for segment in one.segments:
-            partition = f"g{one.generation}/scan/{segment.segment}"
+            partition = f"g{one.generation}/scan{one.fills or 0}/{segment.segment}"
             offsets[OffsetKey(namespace, partition)] = OffsetValue(
                 line=segment.items, is_closed=segment.done
             )
@@ -143,10 +154,16 @@ def _delta_of(key: CheckpointKey, envelope: CheckpointEnvelope) -> DatasetProgre
         if envelope.kind is EnvelopeKind.SOURCE_RESUME:
             return DatasetProgress(dataset, number, shards=(shard_of_json(payload),))
         if envelope.kind is EnvelopeKind.BOOTSTRAP_PROGRESS:
-            return DatasetProgress(dataset, number, segments=(segment_of_json(payload),))
+            scan = rest.split("/")[1]
+            return DatasetProgress(
+                dataset,
+                number,
+                segments=(segment_of_json(payload),),
+                fills=int(scan.removeprefix("scan")) or None,
+            )
         if envelope.kind is EnvelopeKind.BOOTSTRAP_ANCHOR:
             return DatasetProgress(dataset, number, source=source_of_json(payload))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise RowCorrupt(f"The checkpoint {key.logical_key!r} cannot be read: {error}.") from error
     raise RowCorrupt(f"The checkpoint {key.logical_key!r} owns a position and is a mere hint.")
 
@@ -162,6 +179,7 @@ def progress_to_json(progress: DatasetProgress) -> dict[str, Any]:
         "shards": [shard_to_json(shard) for shard in progress.shards],
         "segments": [segment_to_json(segment) for segment in progress.segments],
         "gaps": [asdict(gap) for gap in progress.gaps],
+        "fills": progress.fills,
     }
 
 
@@ -173,6 +191,7 @@ def progress_of_json(document: Mapping[str, Any]) -> DatasetProgress:
         tuple(shard_of_json(shard) for shard in document["shards"]),
         tuple(segment_of_json(segment) for segment in document["segments"]),
         tuple(Gap(**gap) for gap in document["gaps"]),
+        document["fills"],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints.errors import KeyInvalid
@@ -36,6 +36,7 @@ def test_keys_look_as_documented() -> None:
 
 
 @pytest.mark.requirement("R11")
+@settings(deadline=None, max_examples=60)
 @given(NAMES, NAMES, NAMES, PARTS, PARTS, st.integers(1, 10**20 - 1))
 def test_keys_come_back(
     tenant: str, workspace: str, pipeline: str, one: str, two: str, index: int

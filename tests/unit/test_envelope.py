@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints.envelope import (
@@ -38,6 +38,7 @@ def test_offset_golden_bytes() -> None:
 
 
 @pytest.mark.requirement("R13")
+@settings(deadline=None, max_examples=100)
 @given(OFFSETS)
 def test_offsets_come_back(offset: OffsetValue) -> None:
     """Every offset reads back equal from its 24 bytes."""
@@ -64,6 +65,7 @@ def test_a_number_that_does_not_fit_is_refused(numbers: tuple[int, int]) -> None
 
 
 @pytest.mark.requirement("R14")
+@settings(deadline=None, max_examples=100)
 @given(OFFSETS, OFFSETS, OFFSETS)
 def test_merging_is_a_least_upper_bound(a: OffsetValue, b: OffsetValue, c: OffsetValue) -> None:
     """Commutative, associative and idempotent, so that late and repeated news do no harm."""
@@ -97,6 +99,7 @@ def test_envelope_variants_keep_their_numbers() -> None:
 
 
 @pytest.mark.requirement("R16")
+@settings(deadline=None, max_examples=100)
 @given(ENVELOPES)
 def test_envelopes_come_back(envelope: CheckpointEnvelope) -> None:
     """Every envelope reads back equal."""
