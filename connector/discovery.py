@@ -203,8 +203,18 @@ class Discovery:
     # The calls
 
     def _ask(self, shard_id: str) -> None:
+        children: list[ListedShard] = []
+        after: str | None = None
         try:
-            page = self._source.describe_stream(self._stream_arn, children_of=shard_id)
+            while True:
+                page = self._source.describe_stream(
+                    self._stream_arn, children_of=shard_id, start_shard_id=after
+                )
+                # An endpoint that does not know the filter answers with all shards.
+                children.extend(s for s in page.shards if s.parent_shard_id == shard_id)
+                after = page.last_evaluated_shard_id
+                if after is None:
+                    break
         except PositionLost:
             # The shard is listed no more: a whole listing shows its children, if there are any.
             self._shards.question_failed(shard_id)
@@ -214,9 +224,7 @@ class Discovery:
             self._shards.question_failed(shard_id)
             raise
         self._saw(page)
-        # An endpoint that does not know the filter answers with all shards.
-        children = tuple(s for s in page.shards if s.parent_shard_id == shard_id)
-        self._shards.children_listed(shard_id, children, page.at_ms)
+        self._shards.children_listed(shard_id, tuple(children), page.at_ms)
 
     def _list_page(self, cursor: _Cursor) -> None:
         page = self._source.describe_stream(self._stream_arn, start_shard_id=cursor.start_shard_id)

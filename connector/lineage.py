@@ -6,7 +6,6 @@ read, when, and what follows from an answer is `connector.shards`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -276,7 +275,3 @@ class Shard:
             self.error_since_s,
             self.is_closed,
         )
-
-
-def by_id(shards: Iterable[ListedShard]) -> dict[str, ListedShard]:
-    return {shard.shard_id: shard for shard in shards}

@@ -36,25 +36,28 @@ from connector.lineage import (
     Shard,
     ShardView,
     Work,
-    by_id,
 )
 from connector.pacing import Pacing
 from connector.source import ListedShard
 
 STREAM_DISABLED: Final = "DISABLED"
 
+EVERY_SHARD: Final = "*"
+"""The shard of a gap that is not one shard's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """AWS times, in ms, that the graph waits before it believes in an absence or forgets.
+    """AWS times, in ms, that the graph waits before it believes in an absence, or forgets.
 
-    childless     complete listings over this time must show no child before a leaf is finished
+    absence       complete listings over this time must show no child before a leaf is finished, and
+                  no parent before one is taken for lost
     listing_lag   a shard may have existed this long before a listing shows it
     memory        a finished row is kept this long: listings show shards for more than retention
     beat          positions of idle shards are written this often
     """
 
-    childless_ms: int = 300_000
+    absence_ms: int = 300_000
     listing_lag_ms: int = 300_000
     memory_ms: int = 72 * HOUR_MS
     beat_ms: int = 60_000
@@ -141,7 +144,7 @@ class ShardGraph:
     @property
     def wants_listing(self) -> bool:
         """A complete listing is needed now: nothing is known yet, or a shard seems to be gone."""
-        return self._listed is None or bool(self._suspects)
+        return self._listed is None or bool(self._suspects) or self._has_unconfirmed_roots
 
     # What the stream answered
 
@@ -156,16 +159,17 @@ class ShardGraph:
             return self._progress()
         self._learn(listing.shards, now_s)
         if listing.is_complete:
+            self._missed_listings(self._listed_until_ms, listing)
             self._settle_orphans(listing, now_s)
             self._settle_suspects(listing, now_s)
-            self._settle_leaves(listing, now_s)
+            self._settle_ended(listing, now_s)
             self._remember(listing)
         return self._progress()
 
     def children_listed(
         self, shard_id: str, shards: Sequence[ListedShard], at_ms: int, now_s: float
     ) -> Progress:
-        """The answer to a question: `shards` are those that name `shard_id` as their parent."""
+        """The answer to a question: all shards that name `shard_id` as their parent."""
         self._saw(at_ms)
         self._learn(shards, now_s)
         shard = self._shards.get(shard_id)
@@ -177,7 +181,7 @@ class ShardGraph:
         return self._progress()
 
     def question_failed(self, shard_id: str, now_s: float) -> None:
-        """No answer. A shard that is finished needs none: full listings find its other child."""
+        """No answer; it is asked again after a while."""
         shard = self._shards.get(shard_id)
         if shard is not None and shard.state is ShardState.DRAINING:
             self._ask(shard, now_s + self._pacing.before_asking_again(shard.asked))
@@ -372,11 +376,7 @@ class ShardGraph:
                 shard.is_closed = True
                 self._ask(shard, now_s)
             case ShardState.DISCOVERED | ShardState.VERIFY if parent is None and shard.parent_id:
-                if shard.coverage.until_ms is None:
-                    shard.state = ShardState.VERIFY
-                    self._orphans[shard.shard_id] = shard
-                else:
-                    self._make_eligible(shard, now_s)
+                self._orphans[shard.shard_id] = shard
             case ShardState.DISCOVERED:
                 if parent is not None and not parent.is_done:
                     return
@@ -396,21 +396,41 @@ class ShardGraph:
                 assert_never(shard.state)
 
     def _begin(self, listing: Listing, now_s: float) -> None:
-        """The first complete listing: what is closed in it was written before the first Scan."""
-        listed = by_id(listing.shards)
-        for entry in listed.values():
+        """The first complete listing: what is closed in it was written before the first Scan.
+
+        But a closed shard without a child may have one that no listing shows yet. An open shard
+        without its parent may be younger than the page that the parent belongs on, so that another
+        listing has to confirm it. And when listing failed for longer than records are kept, shards
+        may have come and gone since the start.
+        """
+        is_late = self._missed_listings(self._origin.at_ms, listing)
+        covered_ms = None if is_late else self._origin.at_ms
+        for entry in listing.shards:
             shard = self._add(self._new(entry))
-            shard.coverage = Coverage(self._origin.at_ms)
-            if entry.is_closed and not self._origin.reads_everything:
-                shard.position = Position.shard_end()
-                shard.state = ShardState.FINISHED
-        for shard in list(self._shards.values()):
+            shard.coverage = Coverage(covered_ms)
+        for shard in self._shards.values():
             parent = self._shards.get(shard.parent_id or "")
             if parent is not None:
                 self._adopt(parent, shard)
-            if not shard.is_done and (parent is None or parent.is_done):
+        for entry in listing.shards:
+            shard = self._shards[entry.shard_id]
+            if entry.is_closed and not self._origin.reads_everything:
+                shard.position = Position.shard_end()
+                shard.state = ShardState.FINISHED if shard.children else ShardState.DRAINING
+        for shard in list(self._shards.values()):
+            parent = self._shards.get(shard.parent_id or "")
+            if shard.state is ShardState.DRAINING:
+                shard.drained_ms = listing.began_ms
+                self._ask(shard, now_s)
+            elif shard.is_done:
+                pass
+            elif parent is None and shard.parent_id is not None:
+                shard.suspect_since_ms = listing.at_ms
+                self._orphans[shard.shard_id] = shard
+            elif parent is None or parent.is_done:
                 self._make_eligible(shard, now_s)
             self._hand_over(shard)
+        self._settle_ended(listing, now_s)
 
     # Learning
 
@@ -439,8 +459,7 @@ class ShardGraph:
         if parent is None:
             self._orphans[shard.shard_id] = shard
             return
-        if self._orphans.pop(shard.shard_id, None) is not None:
-            self._suspects.pop(shard.shard_id, None)
+        self._orphans.pop(shard.shard_id, None)
         shard.state = ShardState.DISCOVERED
         self._adopt(parent, shard)
         if parent.is_done:
@@ -450,8 +469,6 @@ class ShardGraph:
                 self._make_eligible(shard, now_s)
             return
         self._hand_over(shard)
-        if parent.state is ShardState.DRAINING:
-            self._finish(parent)
 
     def _unseen_before_ms(self) -> int:
         """A root that is found late held nothing when a listing, or this process, last looked."""
@@ -462,17 +479,23 @@ class ShardGraph:
             seen_ms = min((ms for ms in unfinished if ms is not None), default=self._origin.at_ms)
         return max(self._origin.at_ms, seen_ms - self._patience.listing_lag_ms)
 
+    @property
+    def _has_unconfirmed_roots(self) -> bool:
+        return any(shard.coverage.until_ms is not None for shard in self._orphans.values())
+
     def _settle_orphans(self, listing: Listing, now_s: float) -> None:
-        """A parent that is neither stored nor listed came and went unseen, if asked twice."""
+        """A parent that stays neither stored nor listed: gone before the start, or unseen since."""
         for shard in list(self._orphans.values()):
-            if shard.state is not ShardState.VERIFY:
+            if shard.coverage.until_ms is not None:
+                if listing.began_ms >= shard.suspect_since_ms:
+                    del self._orphans[shard.shard_id]
+                    self._make_eligible(shard, now_s)
+            elif shard.state is not ShardState.VERIFY:
                 shard.state = ShardState.VERIFY
-                shard.suspect_since_ms = listing.at_ms
-                self._suspects[shard.shard_id] = shard
+                shard.suspect_since_ms = listing.began_ms
                 self._hand_over(shard)
-            elif listing.began_ms >= shard.suspect_since_ms:
+            elif listing.began_ms - shard.suspect_since_ms >= self._patience.absence_ms:
                 del self._orphans[shard.shard_id]
-                self._suspects.pop(shard.shard_id, None)
                 shard.position = Position.trim_horizon()
                 self._lose(shard, GapCause.PARENT_NEVER_SEEN, shard.parent_id or "", None)
                 self._make_eligible(shard, now_s)
@@ -482,7 +505,7 @@ class ShardGraph:
         """A shard that seemed gone: listed after all, or read to its end, or a gap."""
         listed = {entry.shard_id for entry in listing.shards}
         for shard in list(self._suspects.values()):
-            if shard.shard_id in self._orphans or listing.began_ms < shard.suspect_since_ms:
+            if listing.began_ms < shard.suspect_since_ms:
                 continue
             del self._suspects[shard.shard_id]
             if shard.shard_id in listed:
@@ -493,24 +516,31 @@ class ShardGraph:
             else:
                 self._give_up(shard)
 
-    def _settle_leaves(self, listing: Listing, now_s: float) -> None:
-        """A whole listing answers every question. It shows no child of these, which takes time."""
-        for shard_id in list(self._question_due_s):
-            shard = self._shards[shard_id]
-            if listing.began_ms < shard.drained_ms:
+    def _settle_ended(self, listing: Listing, now_s: float) -> None:
+        """A whole listing shows the children of what ended before it, or that there are none."""
+        for shard in list(self._unfinished.values()):
+            if shard.state is not ShardState.DRAINING or listing.began_ms < shard.drained_ms:
                 continue
-            del self._question_due_s[shard_id]
-            if shard.state is ShardState.DRAINING:
+            if shard.children:
+                self._finish(shard)
+                continue
+            if shard.childless_since_ms is None:
+                shard.childless_since_ms = listing.began_ms
+            waited_ms = listing.began_ms - shard.childless_since_ms
+            is_over = listing.stream_status == STREAM_DISABLED
+            if is_over or waited_ms >= self._patience.absence_ms:
+                self._finish_leaf(shard)
+            else:
                 shard.asked += 1
                 self._ask(shard, now_s + self._pacing.before_asking_again(shard.asked))
-        for shard in list(self._unfinished.values()):
-            if shard.state is ShardState.DRAINING and listing.began_ms >= shard.drained_ms:
-                if shard.childless_since_ms is None:
-                    shard.childless_since_ms = listing.began_ms
-                waited_ms = listing.began_ms - shard.childless_since_ms
-                is_over = listing.stream_status == STREAM_DISABLED
-                if is_over or waited_ms >= self._patience.childless_ms:
-                    self._finish_leaf(shard)
+
+    def _missed_listings(self, last_ms: int | None, listing: Listing) -> bool:
+        """Whether a shard may have come and gone unseen since `last_ms`; that is a gap."""
+        if not self._retention.may_have_lost(last_ms, listing.at_ms):
+            return False
+        cause = GapCause.RETENTION_EXCEEDED
+        self._gaps.append(Gap(EVERY_SHARD, None, cause.value, listing.at_ms))
+        return True
 
     def _remember(self, listing: Listing) -> None:
         self._listed = frozenset(entry.shard_id for entry in listing.shards)
@@ -524,7 +554,7 @@ class ShardGraph:
     # Ends and gaps
 
     def _drain(self, shard: Shard, now_s: float, at_ms: int) -> None:
-        """Nothing is left to read. Children are asked for even if one is known: splits have two."""
+        """Nothing is left to read; its children are asked for even if one is known already."""
         shard.position = Position.shard_end(shard.position.sequence_number)
         shard.state = ShardState.DRAINING
         shard.is_closed = True
@@ -532,12 +562,15 @@ class ShardGraph:
         shard.drained_ms = at_ms
         self._ask(shard, now_s)
         self._hand_over(shard)
-        if shard.children:
-            self._finish(shard)
 
     def _finish(self, shard: Shard) -> None:
-        """The end of a shard and its children's rows: one Progress, so one transaction."""
+        """The end of a shard and its children's rows: one Progress, so one transaction.
+
+        Only an answer that was asked for after the end may lead here: one child seen on some page
+        is not all of them, and after a restart nobody would look for the other.
+        """
         shard.state = ShardState.FINISHED
+        self._question_due_s.pop(shard.shard_id, None)
         self._hand_over(shard)
         self._hand_over_children(shard)
 

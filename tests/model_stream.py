@@ -41,13 +41,20 @@ class ModelRecord:
 
 @dataclass(slots=True)
 class ModelShard:
-    """`shown_*` is what listings say, which may be behind what is."""
+    """A shard as it is, and as it shows.
+
+    shown_open, hidden_until_ms   listings may be behind: no end yet, or no shard yet
+    sparse                        empty pages to come, whatever waits behind them
+    was_sparse                    the last page was one of them
+    """
 
     shard_id: str
     parent_id: str | None
     closed_ms: int | None = None
     shown_open: bool = False
     hidden_until_ms: int = 0
+    sparse: int = 0
+    was_sparse: bool = False
     records: list[ModelRecord] = field(default_factory=list)
     trimmed: int = 0
 
@@ -129,6 +136,10 @@ class ModelStream:
         self.shards[shard_id].closed_ms = self.now_ms
         return [self.add_shard(shard_id, hidden_ms=hidden_ms) for _ in range(children)]
 
+    def vanish(self, shard_id: str) -> None:
+        """A closed shard goes before its time, records and all."""
+        del self.shards[shard_id]
+
     def disable(self) -> None:
         self.is_enabled = False
         for shard in self.open_shards():
@@ -151,6 +162,14 @@ class ModelStream:
     def fail(self, where: str, *errors: Exception) -> None:
         """The next calls to `where`, a method or a shard id, raise these."""
         self.faults.setdefault(where, deque()).extend(errors)
+
+    def listed(self) -> tuple[ListedShard, ...]:
+        """The shards as listings show them now."""
+        return tuple(
+            self._listed(shard)
+            for shard in self.shards.values()
+            if shard.hidden_until_ms <= self.now_ms
+        )
 
     # Source
 
@@ -180,9 +199,9 @@ class ModelStream:
         self._call("describe_stream" if children_of is None else "children_of")
         if not self.is_stream_there or stream_arn != self.stream_arn:
             raise ShardGone("the stream is gone")
-        shown = [s for s in self.shards.values() if s.hidden_until_ms <= self.now_ms]
+        shown = list(self.listed())
         if children_of is not None:
-            shown = [shard for shard in shown if shard.parent_id == children_of]
+            shown = [shard for shard in shown if shard.parent_shard_id == children_of]
         if start_shard_id is not None:
             shown = [shard for shard in shown if shard.shard_id > start_shard_id]
         page = shown[: self.listing_page]
@@ -190,7 +209,7 @@ class ModelStream:
             stream_arn,
             "ENABLED" if self.is_enabled else "DISABLED",
             "NEW_AND_OLD_IMAGES",
-            tuple(self._listed(shard) for shard in page),
+            tuple(page),
             page[-1].shard_id if len(shown) > len(page) else None,
             self.date_ms,
         )
@@ -216,7 +235,8 @@ class ModelStream:
                 raise RequestRefused(f"no iterator at {position.kind}")
         return OpenedIterator(self._iterator(shard_id, index), self.date_ms)
 
-    def get_records(self, shard_id: str, iterator: str, *, old_images: bool = False) -> RecordsPage:
+    def page(self, shard_id: str, iterator: str) -> tuple[list[ModelRecord], str | None]:
+        """What GetRecords answers, as the model's own records."""
         self._call("get_records", shard_id)
         place = self._iterators[iterator]
         if self.now_ms - place.made_ms > self.iterator_ms:
@@ -225,9 +245,15 @@ class ModelStream:
         if place.index < shard.trimmed:
             raise Trimmed("the iterator points before the oldest record")
         start = place.index - shard.trimmed
-        records = shard.records[start : start + self.page_records]
-        ends = not shard.is_open and start + len(records) == len(shard.records)
-        following = None if ends else self._iterator(shard_id, place.index + len(records))
+        is_sparse = shard.sparse > 0
+        shard.sparse -= is_sparse
+        shard.was_sparse = is_sparse
+        records = [] if is_sparse else shard.records[start : start + self.page_records]
+        ends = not (shard.is_open or is_sparse) and start + len(records) == len(shard.records)
+        return records, None if ends else self._iterator(shard_id, place.index + len(records))
+
+    def get_records(self, shard_id: str, iterator: str, *, old_images: bool = False) -> RecordsPage:
+        records, next_iterator = self.page(shard_id, iterator)
         return RecordsPage(
             changes_of(
                 change(
@@ -239,7 +265,7 @@ class ModelStream:
                 )
                 for record in records
             ),
-            following,
+            next_iterator,
             sequence(records[-1].sequence) if records else None,
             max(r.created_ms for r in records) // 1000 * 1000 if records else None,
             100 * len(records),
