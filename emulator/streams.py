@@ -139,7 +139,7 @@ class Stream:
         if not shard.is_open:
             raise validation(f"Shard {shard_id} is closed already.")
         shard.close(now_s)
-        self._open.remove(shard)
+        del self._open[bisect_right(self._open, shard.low, key=_LOW) - 1]
         return shard
 
     def _add(self, parent: Shard | None, low: int, high: int, now_s: float) -> Shard:
@@ -150,7 +150,7 @@ class Stream:
             high=high,
             starting=self._starting(parent),
             created_s=now_s,
-            rng=random.Random(self._rng.getrandbits(64)),
+            rng=self._rng,
         )
         self.shards[shard.shard_id] = shard
         self._open.insert(bisect_right(self._open, low, key=_LOW), shard)
@@ -169,8 +169,9 @@ class Stream:
             # A few records on, this shard's numbers grow from 21 digits to 22, so that a reader
             # which compares them as text goes wrong at once.
             return 10 * MIN_SEQUENCE_NUMBER - 50_000_000
-        digits = self._rng.randint(21, 39)
-        return self._rng.randint(10 ** (digits - 1), 10**digits - 10**12)
+        # 40 digits overflow the 128-bit integers of databases; the room above is for the records.
+        digits = self._rng.randint(21, 40)
+        return self._rng.randint(10 ** (digits - 1), 10**digits - 10**18)
 
     # Time
 
