@@ -149,7 +149,10 @@ class Catalog:
                 positions_generation=r[2],
                 is_frozen=r[3],
                 identity=SourceIdentity(
-                    r[4], r[5], r[6], r[7],
+                    r[4],
+                    r[5],
+                    r[6],
+                    r[7],
                     tuple(KeyAttribute(*each) for each in json.loads(r[8])),
                 ),
                 snapshot_state=r[9],
@@ -170,10 +173,22 @@ class Catalog:
             "epoch_ms(CAST(? AS BIGINT)), epoch_ms(CAST(? AS BIGINT)), "
             "epoch_ms(CAST(? AS BIGINT)), ?, ?)",
             [
-                g.dataset, g.generation, g.role, g.positions_generation, g.is_frozen,
-                g.identity.table_name, g.identity.table_arn, g.identity.table_id,
-                g.identity.stream_arn, key_schema, g.snapshot_state, g.origin_ms,
-                g.snapshot_started_at_ms, g.scan_ended_at_ms, g.fingerprint, g.max_columns,
+                g.dataset,
+                g.generation,
+                g.role,
+                g.positions_generation,
+                g.is_frozen,
+                g.identity.table_name,
+                g.identity.table_arn,
+                g.identity.table_id,
+                g.identity.stream_arn,
+                key_schema,
+                g.snapshot_state,
+                g.origin_ms,
+                g.snapshot_started_at_ms,
+                g.scan_ended_at_ms,
+                g.fingerprint,
+                g.max_columns,
             ],
         )
 
@@ -213,8 +228,15 @@ class Catalog:
         ).fetchall()
         columns = tuple(
             Column(
-                attribute=r[0], name=r[1], column_id=r[2], kind=Kind(r[3]), base=r[4],
-                scale=r[5], seen=tuple(r[6]), widened_from=tuple(r[7]), since_ms=r[8],
+                attribute=r[0],
+                name=r[1],
+                column_id=r[2],
+                kind=Kind(r[3]),
+                base=r[4],
+                scale=r[5],
+                seen=tuple(r[6]),
+                widened_from=tuple(r[7]),
+                since_ms=r[8],
             )
             for r in rows
         )
@@ -262,4 +284,3 @@ def _column_rows(columns: Sequence[Column]) -> pa.Table:
             "scale": [c.scale for c in columns],
         }
     )
-

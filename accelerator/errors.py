@@ -117,9 +117,7 @@ class PoisonRecord(AcceleratorError):
     default_hint = "Set poison: quarantine to keep such records as dead letters and go on."
 
     def __init__(self, shard_id: str | None, sequence_number: str | None, error: str) -> None:
-        super().__init__(
-            f"Record {sequence_number} of shard {shard_id} cannot be applied: {error}"
-        )
+        super().__init__(f"Record {sequence_number} of shard {shard_id} cannot be applied: {error}")
         self.shard_id = shard_id
         self.sequence_number = sequence_number
         self.error = error

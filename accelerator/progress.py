@@ -82,9 +82,7 @@ class StagedProgress:
             known = self.shard(row.shard_id)
             self._shards[row.shard_id] = row if known is None else _later(known, row)
 
-    def _drop_replays(
-        self, changes: pa.Table, rows: dict[str, ShardCheckpoint]
-    ) -> pa.Table:
+    def _drop_replays(self, changes: pa.Table, rows: dict[str, ShardCheckpoint]) -> pa.Table:
         if changes.num_rows == 0:
             return changes
         shard_ids = changes.column("shard_id")
@@ -94,9 +92,7 @@ class StagedProgress:
         # Order across shards is arrival order; it is kept by putting back what each shard admits.
         numbered = changes.append_column("at", pa.array(range(changes.num_rows), pa.int64()))
         admitted = [
-            self._drop_replays_of(
-                shard_id, numbered.filter(pc.equal(shard_ids, shard_id)), rows
-            )
+            self._drop_replays_of(shard_id, numbered.filter(pc.equal(shard_ids, shard_id)), rows)
             for shard_id in unique
         ]
         return pa.concat_tables(admitted).sort_by("at").drop_columns(["at"])

@@ -13,7 +13,16 @@ from collections.abc import Mapping
 import duckdb
 
 from accelerator.fitting import Fitted
-from accelerator.schema import Alteration, Column, Kind, Plan, Seen, alteration, conversion_sql, grow
+from accelerator.schema import (
+    Alteration,
+    Column,
+    Kind,
+    Plan,
+    Seen,
+    alteration,
+    conversion_sql,
+    grow,
+)
 from accelerator.sql import identifier
 from accelerator.statements import count, first_row
 
@@ -51,8 +60,7 @@ class RowTable:
         change = alteration(self.plan, new)
         for column in change.added:
             self._cursor.execute(
-                f"ALTER TABLE {self.qualified_name} "
-                f"ADD COLUMN {column.physical} {column.sql_type}"
+                f"ALTER TABLE {self.qualified_name} ADD COLUMN {column.physical} {column.sql_type}"
             )
         for retype in change.retyped:
             self._cursor.execute(
@@ -95,9 +103,7 @@ class RowTable:
 
     def grow(self, plan: Plan, seen: Mapping[str, Seen], *, room: int, now_ms: int) -> Plan:
         """`schema.grow` of the committed plan, with this table's own numbers."""
-        return grow(
-            plan, seen, room=room, integer_digits=self._integer_digits, now_ms=now_ms
-        )
+        return grow(plan, seen, room=room, integer_digits=self._integer_digits, now_ms=now_ms)
 
     def _integer_digits(self, column: Column) -> int:
         """Of the largest number that a committed column holds; 0 where it is not committed."""
@@ -122,4 +128,3 @@ class RowTable:
             f"CREATE OR REPLACE VIEW main.{identifier(self.dataset)} AS "
             f"SELECT {', '.join(columns)} FROM {self.qualified_name}"
         )
-

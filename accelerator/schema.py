@@ -200,9 +200,7 @@ def grow(
 
 
 def _first(attribute: str, name: str, column_id: int, seen: Seen, now_ms: int) -> Column:
-    blank = Column(
-        attribute, name, column_id, Kind.UNKNOWN, "NULL", seen=(), since_ms=now_ms
-    )
+    blank = Column(attribute, name, column_id, Kind.UNKNOWN, "NULL", seen=(), since_ms=now_ms)
     column = widen(blank, seen, _no_digits, now_ms)
     return replace(column, widened_from=())
 
@@ -226,9 +224,7 @@ def _no_digits(_: Column) -> int:
     return 0
 
 
-def _take(
-    column: Column, tag: str, seen: Seen, integer_digits: Callable[[Column], int]
-) -> Column:
+def _take(column: Column, tag: str, seen: Seen, integer_digits: Callable[[Column], int]) -> Column:
     if tag == "NULL" or column.kind is Kind.JSON:
         return column
     if column.kind is Kind.UNKNOWN:

@@ -25,9 +25,7 @@ def first_row(
     return found[0] if found else None
 
 
-def count(
-    cursor: duckdb.DuckDBPyConnection, query: str, values: Sequence[object] = ()
-) -> int:
+def count(cursor: duckdb.DuckDBPyConnection, query: str, values: Sequence[object] = ()) -> int:
     """The number that a `count(*)` query yields, or the rows that a data change touched."""
     found = first_row(cursor, query, values)
     return int(found[0]) if found and found[0] is not None else 0

@@ -87,9 +87,7 @@ class Machine(RuleBasedStateMachine):
         done = self.scan_next > len(KEYS)
         last_key = None if done else text({"pk": {"S": str(self.scan_next)}})
         progress = SnapshotSegment(0, 1, last_key, len(images), done)
-        batch = Batch(
-            table(images), 1, segments=(progress,), scan_ticket=ticket, fills=self.filled
-        )
+        batch = Batch(table(images), 1, segments=(progress,), scan_ticket=ticket, fills=self.filled)
         self.scan_in_flight = (batch, ticket)
 
     @precondition(lambda self: self.scan_in_flight is not None)

@@ -113,9 +113,7 @@ def test_the_margin_reaches_back_before_the_ticket(database: Database) -> None:
     """An eventually consistent page may miss a change applied shortly before its request."""
     now = 0.0
     begun(database)
-    dataset = Dataset(
-        database, DatasetSpec("orders"), monotonic_s=lambda: now, scan_margin_s=5.0
-    )
+    dataset = Dataset(database, DatasetSpec("orders"), monotonic_s=lambda: now, scan_margin_s=5.0)
     dataset.load()
     dataset.apply([changes([delete(1, "old")])])
     now = 6.0
@@ -145,9 +143,7 @@ def test_replayed_records_are_dropped(database: Database, dataset: Dataset) -> N
     assert read_items(database) == {"a": item("a", v=TWO)}
 
 
-def test_the_same_page_twice_in_one_group_counts_once(
-    database: Database, dataset: Dataset
-) -> None:
+def test_the_same_page_twice_in_one_group_counts_once(database: Database, dataset: Dataset) -> None:
     """Replays inside a group are dropped too, and make no second row."""
     once = changes([put(1, "a", v=ONE), put(2, "a", v=TWO)])
     applied = dataset.apply([once, once])
@@ -271,7 +267,9 @@ def test_number_keys_are_compared_by_value(database: Database) -> None:
         key = {"n": {"N": text}}
         dataset.apply([changes([change(number, "modify", key, key)])])
     assert query(database, "SELECT CAST(n AS VARCHAR) FROM orders ORDER BY n") == [
-        ("0.5",), ("1.0",), ("100.0",),
+        ("0.5",),
+        ("1.0",),
+        ("100.0",),
     ]
     dataset.apply([changes([change(9, "remove", {"n": {"N": "1.00"}})])])
     assert dataset.row_count() == 2
@@ -406,15 +404,15 @@ def test_readers_see_no_error_while_a_shadow_is_swapped_in(
     assert reader.execute("SELECT count(*) FROM orders").fetchall() == [(0,)]
 
 
-def test_dropping_the_shadow_returns_to_the_live_rows(
-    database: Database, dataset: Dataset
-) -> None:
+def test_dropping_the_shadow_returns_to_the_live_rows(database: Database, dataset: Dataset) -> None:
     """Live rows fed by their own positions go on as if nothing had been."""
     refresh(dataset, positions_generation=1)
     dataset.drop_shadow()
     dataset.apply([changes([put(1, "a", v=ONE)])])
     assert read_items(database) == {"a": item("a", v=ONE)}
-    assert query(database, "SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'orders_%'") == [(1,)]
+    assert query(
+        database, "SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'orders_%'"
+    ) == [(1,)]
 
 
 def test_a_gap_in_the_first_snapshot_starts_over(database: Database, dataset: Dataset) -> None:
@@ -422,8 +420,13 @@ def test_a_gap_in_the_first_snapshot_starts_over(database: Database, dataset: Da
     ticket = dataset.open_scan_ticket()
     dataset.apply([page([item("a", v=ONE)], ticket=ticket, last_key="{}")])
     number = dataset.begin(
-        identity(), origin_ms=3, shards=[shard("shard-2")], segments=[SnapshotSegment(0, 4)],
-        shadow=False, positions_generation=None, snapshot=True,
+        identity(),
+        origin_ms=3,
+        shards=[shard("shard-2")],
+        segments=[SnapshotSegment(0, 4)],
+        shadow=False,
+        positions_generation=None,
+        snapshot=True,
     )
     stored = dataset.load()
     assert stored is not None
@@ -456,8 +459,13 @@ def test_begin_for_another_table_is_refused(dataset: Dataset) -> None:
     """Rows of one table are never replaced by another's under the same dataset."""
     with pytest.raises(ForeignCheckpoint):
         dataset.begin(
-            identity(table="t2", arn=ARN + "2"), origin_ms=1, shards=(), segments=(),
-            shadow=True, positions_generation=None, snapshot=True,
+            identity(table="t2", arn=ARN + "2"),
+            origin_ms=1,
+            shards=(),
+            segments=(),
+            shadow=True,
+            positions_generation=None,
+            snapshot=True,
         )
 
 
