@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import duckdb
 import pytest
 
+# Rooms of the accelerator that only know Arrow and values.
+WITHOUT_DUCKDB = {"batch", "errors", "segment"}
 SITUATIONS = Path(__file__).parents[1] / "docs" / "situations.md"
 
 
@@ -29,16 +33,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests that touch DuckDB, and lets a test's situations travel with its report."""
     for item in items:
         module = getattr(item, "module", None)
-        if isinstance(module, ModuleType) and _uses_duckdb(module):
+        if isinstance(module, ModuleType) and _switches_duckdb(module):
             item.add_marker("uses_duckdb")
         numbers = [number for mark in item.iter_markers("situation") for number in mark.args]
         item.user_properties += [("situation", number) for number in numbers]
 
 
-def _uses_duckdb(module: ModuleType) -> bool:
-    for value in vars(module).values():
+def _switches_duckdb(module: ModuleType) -> bool:
+    """Whether another DuckDB makes a difference; in a process of its own it would be the same."""
+    is_apart = module.__name__.split(".")[1:2] in (["e2e"], ["faults"], ["docs"])
+    return not is_apart and _leads_to_duckdb(module.__name__)
+
+
+@cache
+def _leads_to_duckdb(module: str) -> bool:
+    """Whether a name in the module, or in a builder of ours that it uses, comes from DuckDB."""
+    for value in vars(sys.modules[module]).values():
         home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
-        if isinstance(home, str) and home.split(".")[0] in {"accelerator", "checkpoints"}:
+        room, _, noun = str(home).partition(".")
+        if room in {"duckdb", "_duckdb"} or (room == "accelerator" and noun not in WITHOUT_DUCKDB):
+            return True
+        if home == "checkpoints.store":
+            return True
+        is_builder = room == "tests" and home != module and home in sys.modules
+        if is_builder and _leads_to_duckdb(str(home)):
             return True
     return False
 
