@@ -171,6 +171,12 @@ class Backend(DynamoDBBackend):
             raise ItemSizeToUpdateTooLarge from error
         attributes = item.plain()
         normalise_item(attributes)
+        for name in table.keys.names:
+            if attributes.get(name) != key[name]:
+                raise validation(
+                    "One or more parameter values were invalid: Cannot update attribute "
+                    f"{name}. This attribute is part of the key"
+                )
         return attributes
 
     def delete_item(

@@ -8,6 +8,7 @@ user of the same object. Must not know HTTP or faults.
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 import threading
@@ -270,7 +271,7 @@ class World:
     def shard_of(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> Shard:
         """The open shard that a write to this key goes to."""
         with self.lock:
-            place = self.table(table_name, region).keys.place(key)
+            place = self.table(table_name, region).keys.place(copy.deepcopy(key))
             return self.stream(table_name, region).shard_of(hash_point(place[0]))
 
     # Items
@@ -301,13 +302,14 @@ class World:
         """Puts an item in DynamoDB JSON."""
         with self.lock:
             table = self.table(table_name, region)
-            table.write(table.keys.place(item), item)
+            copied = copy.deepcopy(item)
+            table.write(table.keys.place(copied), copied)
 
     def delete(self, table_name: str, key: dict[str, Any], region: str = DEFAULT_REGION) -> None:
         """Deletes an item by its key in DynamoDB JSON."""
         with self.lock:
             table = self.table(table_name, region)
-            table.write(table.keys.exact_place(key), None)
+            table.write(table.keys.exact_place(copy.deepcopy(key)), None)
 
     def scan(
         self,
@@ -322,7 +324,7 @@ class World:
         """One page of a segment, at most 1 MB of it."""
         with self.lock:
             images, last_key = self.table(table_name, region).scan_page(
-                limit, start_after, (segment, total_segments)
+                limit, copy.deepcopy(start_after), (segment, total_segments)
             )
         return ScanPage([image.attributes() for image in images], last_key)
 

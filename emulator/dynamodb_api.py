@@ -156,7 +156,11 @@ class DynamoDbApi:
             ) from error
         assert isinstance(result, ActionResult)
         answer: Any = result.result or {}
-        if operation == "Scan" and "ConsumedCapacity" in answer:
+        if params.get("ReturnConsumedCapacity", "NONE") == "NONE":
+            # moto gives it for some operations without being asked.
+            for name in ("ConsumedCapacity", "ConsumedCapacityUnits", "ItemCollectionMetrics"):
+                answer.pop(name, None)
+        elif operation == "Scan":
             table = backend.get_table(params["TableName"])
             units = _read_units(table.scanned_bytes, bool(params.get("ConsistentRead")))
             answer["ConsumedCapacity"] = _capacity(params, table.name, units)
@@ -250,11 +254,17 @@ class DynamoDbApi:
         ):
             return None
         segments = _segments(params)
+        limit = params.get("Limit")
+        if limit is not None and not (isinstance(limit, int) and limit >= 1):
+            raise validation(
+                f"1 validation error detected: Value '{limit}' at 'limit' failed to satisfy "
+                "constraint: Member must have value greater than or equal to 1"
+            )
         consistent = bool(params.get("ConsistentRead"))
         with self._world.lock:
             table = backend.get_table(params["TableName"])
             images, last_key = table.scan_page(
-                params.get("Limit"),
+                limit,
                 params.get("ExclusiveStartKey"),
                 segments,
                 is_consistent=consistent,

@@ -415,6 +415,47 @@ def test_the_older_form_of_updates_keeps_types(aws: Emulator) -> None:
     }
 
 
+def test_no_update_moves_an_item_to_another_key(aws: Emulator) -> None:
+    """Key attributes cannot be updated, in the newer form or the older."""
+    a_table(aws)
+    dynamodb = aws.client("dynamodb")
+    dynamodb.put_item(TableName="orders", Item=A)
+    attempts: list[dict[str, Any]] = [
+        {
+            "UpdateExpression": "SET pk = :b",
+            "ExpressionAttributeValues": {":b": {"S": "b"}},
+        },
+        {"AttributeUpdates": {"pk": {"Action": "PUT", "Value": {"S": "b"}}}},
+        {"AttributeUpdates": {"pk": {"Action": "DELETE"}}},
+    ]
+    for attempt in attempts:
+        with pytest.raises(ClientError, match="part of the key") as caught:
+            dynamodb.update_item(TableName="orders", Key=A, **attempt)
+        assert refused(caught) == "ValidationException"
+    assert dynamodb.scan(TableName="orders")["Items"] == [A]
+
+
+def test_consumed_capacity_comes_only_when_asked_for(aws: Emulator) -> None:
+    """By size for the plain operations, and not at all by default."""
+    a_table(aws)
+    item = A | {"v": {"S": "x" * 2500}}
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("PutItem", {"Item": item}),
+        ("GetItem", {"Key": A}),
+        ("UpdateItem", {"Key": A}),
+        ("Scan", {"FilterExpression": "attribute_exists(pk)"}),
+        ("DeleteItem", {"Key": A}),
+    ]
+    for operation, params in requests:
+        answer = raw(aws, operation, {"TableName": "orders"} | params).json()
+        assert not [name for name in answer if "Consumed" in name], operation
+    asked = {"TableName": "orders", "ReturnConsumedCapacity": "INDEXES"}
+    written = raw(aws, "PutItem", asked | {"Item": item}).json()["ConsumedCapacity"]
+    assert written == {"TableName": "orders", "CapacityUnits": 3.0, "Table": {"CapacityUnits": 3.0}}
+    read = raw(aws, "GetItem", asked | {"Key": A}).json()["ConsumedCapacity"]
+    assert read["CapacityUnits"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [
@@ -607,6 +648,7 @@ def test_requests_without_their_parameters_are_refused_in_order(aws: Emulator) -
         ("Scan", {"TableName": "orders", "Segment": 2, "TotalSegments": 2}, "ValidationException"),
         ("Scan", {"TableName": "orders", "Segment": 0}, "ValidationException"),
         ("Scan", {"TableName": "orders", "TotalSegments": 2}, "ValidationException"),
+        ("Scan", {"TableName": "orders", "Limit": 0}, "ValidationException"),
         ("Query", {"TableName": "orders"}, "ValidationException"),
         ("MakeCoffee", {}, "UnknownOperationException"),
         ("CreateTable", {"TableName": "x"}, "ValidationException"),
