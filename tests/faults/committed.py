@@ -36,8 +36,11 @@ def read_file(data_dir: Path) -> Committed | None:
         for name in ("replica.duckdb", "replica.duckdb.wal"):
             if (data_dir / name).exists():
                 shutil.copy(data_dir / name, Path(scratch) / name)
-        connection = duckdb.connect(str(Path(scratch) / "replica.duckdb"))
+        connection = duckdb.connect()
         try:
+            # Attached, not opened: the log of an opened file is replayed too early for widenings.
+            connection.execute(f"ATTACH '{Path(scratch) / 'replica.duckdb'}' AS left_behind")
+            connection.execute("USE left_behind")
             return _read(connection)
         finally:
             connection.close()
