@@ -205,6 +205,16 @@ class AwsSource:
         self._session: botocore.session.Session | None = None
         self._clients: dict[str, Any] = {}
         self._hosts: dict[str, str] = {}
+        self._supports_at_timestamp = True
+
+    @property
+    def supports_at_timestamp(self) -> bool:
+        """False once botocore or the service has refused AT_TIMESTAMP.
+
+        From then on `open_iterator` opens TRIM_HORIZON in its place: the records before the
+        timestamp come too, and dropping them is the reader's business.
+        """
+        return self._supports_at_timestamp
 
     @property
     def hosts(self) -> Mapping[str, str]:
@@ -236,28 +246,16 @@ class AwsSource:
         )
 
     def open_iterator(self, stream_arn: str, shard_id: str, position: Position) -> OpenedIterator:
-        """Raises ValueError for SHARD_END: there is nothing left to read.
-
-        AT_TIMESTAMP is young: a botocore or a service that does not know it is RequestRefused, and
-        the shard graph then reads from TRIM_HORIZON and drops what is too old.
-        """
+        """Raises ValueError for SHARD_END: there is nothing left to read."""
         if position.kind is PositionKind.SHARD_END:
             raise ValueError(f"{shard_id} has ended: no iterator leads past its end")
-        params: dict[str, Any] = {"StreamArn": stream_arn, "ShardId": shard_id}
+        params = {"StreamArn": stream_arn, "ShardId": shard_id}
         if position.kind is PositionKind.AT_TIMESTAMP:
-            if not self._knows_at_timestamp():
-                raise RequestRefused("This botocore does not know AT_TIMESTAMP.")
-            # Whole seconds, as record times are: rounding down only reads more.
-            params["Timestamp"] = (position.timestamp_ms or 0) // 1000
-        elif position.kind is PositionKind.AFTER_SEQUENCE_NUMBER:
+            return self._open_at_timestamp(params, position)
+        params["ShardIteratorType"] = position.kind.value
+        if position.sequence_number is not None:
             params["SequenceNumber"] = position.sequence_number
-        return self._call(
-            STREAMS,
-            "GetShardIterator",
-            {**params, "ShardIteratorType": position.kind.value},
-            lambda body, at_ms: OpenedIterator(wire.cut_iterator(body), at_ms),
-            subject=shard_id,
-        )
+        return self._open(params)
 
     def get_records(self, shard_id: str, iterator: str, *, old_images: bool = False) -> RecordsPage:
         return self._call(
@@ -326,6 +324,30 @@ class AwsSource:
             clients, self._clients, self._session = self._clients, {}, None
         for client in clients.values():
             client.close()
+
+    def _open(self, params: Mapping[str, Any]) -> OpenedIterator:
+        return self._call(
+            STREAMS,
+            "GetShardIterator",
+            params,
+            lambda body, at_ms: OpenedIterator(wire.cut_iterator(body), at_ms),
+            subject=params["ShardId"],
+        )
+
+    def _open_at_timestamp(self, params: Mapping[str, Any], position: Position) -> OpenedIterator:
+        from_start = {**params, "ShardIteratorType": PositionKind.TRIM_HORIZON.value}
+        if self._supports_at_timestamp and self._knows_at_timestamp():
+            # Whole seconds, as record times are: rounding down only reads more.
+            at_s = (position.timestamp_ms or 0) // 1000
+            at = {"ShardIteratorType": PositionKind.AT_TIMESTAMP.value, "Timestamp": at_s}
+            try:
+                return self._open({**params, **at})
+            except RequestRefused:
+                opened = self._open(from_start)
+                self._supports_at_timestamp = False
+                return opened
+        self._supports_at_timestamp = False
+        return self._open(from_start)
 
     def _knows_at_timestamp(self) -> bool:
         shape = self._client(STREAMS).meta.service_model.operation_model("GetShardIterator")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.positions import Position, PositionKind
+from checkpoints.positions import Position
 from connector import aws
 from connector.aws import AwsSettings, AwsSource
 from connector.errors import (
@@ -375,6 +375,7 @@ def test_a_position_opens_the_iterator_of_its_kind(
 
     assert (opened.iterator, opened.at_ms) == ("it", DATE_MS)
     assert canned.asked[0].params == {"StreamArn": "arn", "ShardId": "s", **sent}
+    assert source.supports_at_timestamp
 
 
 def test_a_shard_that_has_ended_is_not_opened(canned: CannedAws, source: AwsSource) -> None:
@@ -384,25 +385,42 @@ def test_a_shard_that_has_ended_is_not_opened(canned: CannedAws, source: AwsSour
     assert canned.asked == []
 
 
-def test_a_service_without_at_timestamp_says_so(canned: CannedAws, source: AwsSource) -> None:
-    """The graph must know, since reading from the start brings records that are too old."""
-    canned.answers[0] = failure(
-        "ValidationException", "Value 'AT_TIMESTAMP' at 'shardIteratorType' failed"
-    )
+def test_a_service_without_at_timestamp_is_read_from_the_start(canned: CannedAws) -> None:
+    """An older service refuses the type once; from then on TRIM_HORIZON stands in, and it shows."""
+    canned.answers.clear()
+    refused = failure("ValidationException", "Value 'AT_TIMESTAMP' at 'shardIteratorType' failed")
+    canned.answers.extend([refused, ITERATOR])
+    source = source_at(canned.url)
+
+    for _ in range(2):
+        source.open_iterator("arn", "s", Position.at_timestamp(DATE_MS))
+
+    assert not source.supports_at_timestamp
+    kinds = [asked.params["ShardIteratorType"] for asked in canned.asked]
+    assert kinds == ["AT_TIMESTAMP", "TRIM_HORIZON", "TRIM_HORIZON"]
+    assert "Timestamp" not in canned.asked[1].params
+    source.close()
+
+
+def test_an_outage_is_no_sign_against_at_timestamp(canned: CannedAws, source: AwsSource) -> None:
+    """Only a refusal of the request says that the type is unknown."""
+    for answer in (failure("InternalServerError", status=500), failure("ThrottlingException")):
+        canned.answers.clear()
+        canned.answers.extend([answer, ITERATOR])
+        with pytest.raises(SourceError):
+            source.open_iterator("arn", "s", Position.at_timestamp(DATE_MS))
+    assert source.supports_at_timestamp
+
+
+def test_a_stream_that_refuses_everything_does_not_refute_at_timestamp(
+    canned: CannedAws, source: AwsSource
+) -> None:
+    """When TRIM_HORIZON is refused too, the fault was another."""
+    canned.answers[0] = failure("ValidationException", "Invalid StreamArn")
 
     with pytest.raises(RequestRefused):
         source.open_iterator("arn", "s", Position.at_timestamp(DATE_MS))
-
-
-def test_a_number_that_is_only_remembered_is_not_sent(
-    canned: CannedAws, source: AwsSource
-) -> None:
-    """A trimmed shard starts over at its horizon; AWS refuses a number beside TRIM_HORIZON."""
-    canned.answers[0] = ITERATOR
-
-    source.open_iterator("arn", "s", Position(PositionKind.TRIM_HORIZON, sequence_number="1"))
-
-    assert "SequenceNumber" not in canned.asked[0].params
+    assert source.supports_at_timestamp
 
 
 def test_a_listing_asks_for_the_page_or_the_children(canned: CannedAws, source: AwsSource) -> None:
