@@ -680,14 +680,11 @@ class ShardGraph:
         self._aws_ms = max(self._aws_ms, at_ms)
 
     def _is_forgettable(self, shard: Shard) -> bool:
+        """Listings show it no more, for long enough. Its children's rows stand on their own."""
         last_ms = shard.coverage.until_ms or shard.unlisted_since_ms
         if shard.unlisted_since_ms is None or last_ms is None:
             return False
-        if self._aws_ms - last_ms < self._patience.memory_ms:
-            return False
-        return all(
-            self._shards[child].state is not ShardState.DISCOVERED for child in shard.children
-        )
+        return self._aws_ms - last_ms >= self._patience.memory_ms
 
     def _hand_over(self, shard: Shard, state: ShardState | None = None) -> None:
         row = shard.row(state)
