@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from accelerator import keys
+from accelerator.choice import Choice
 from accelerator.schema import Alteration, Column, Kind, Plan
 from accelerator.statements import count, first_row
 from checkpoints.positions import KeyAttribute, SourceIdentity
@@ -36,12 +37,13 @@ CREATE TABLE IF NOT EXISTS dynaduck.generations (
     table_name VARCHAR NOT NULL, table_arn VARCHAR NOT NULL, table_id VARCHAR NOT NULL,
     stream_arn VARCHAR, key_schema VARCHAR NOT NULL, snapshot_state VARCHAR NOT NULL,
     origin TIMESTAMP, snapshot_started_at TIMESTAMP, scan_ended_at TIMESTAMP,
-    fingerprint VARCHAR, max_columns INTEGER NOT NULL);
+    fingerprint VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS dynaduck.column_rows (
     dataset VARCHAR NOT NULL, generation BIGINT NOT NULL, attribute VARCHAR NOT NULL,
     column_name VARCHAR NOT NULL, type VARCHAR NOT NULL, seen_types VARCHAR[] NOT NULL,
     widened_from VARCHAR[] NOT NULL, since TIMESTAMP, column_id INTEGER NOT NULL,
-    kind VARCHAR NOT NULL, base VARCHAR NOT NULL, scale INTEGER NOT NULL);
+    kind VARCHAR NOT NULL, base VARCHAR NOT NULL, scale INTEGER NOT NULL,
+    pinned VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS dynaduck.dead_letters (
     dataset VARCHAR NOT NULL, shard_id VARCHAR, sequence_number VARCHAR,
     event_name VARCHAR NOT NULL, record VARCHAR NOT NULL, error VARCHAR NOT NULL, "at" TIMESTAMP,
@@ -59,7 +61,8 @@ CREATE VIEW IF NOT EXISTS dynaduck.datasets AS
     JOIN dynaduck.generations g ON g.dataset = s.dataset AND g.role = 'live'
     LEFT JOIN dynaduck.generations n ON n.dataset = s.dataset AND n.role = 'shadow';
 CREATE VIEW IF NOT EXISTS dynaduck.columns AS
-    SELECT c.dataset, c.attribute, c.column_name, c.type, c.seen_types, c.widened_from, c.since
+    SELECT c.dataset, CASE WHEN json_extract_string(g.fingerprint, '$.unnest_depth') = '0'
+            THEN c.attribute ELSE replace(c.attribute, chr(31), '.') END AS attribute, c.column_name, c.type, c.seen_types, c.widened_from, c.since
     FROM dynaduck.column_rows c JOIN dynaduck.generations g
         ON g.dataset = c.dataset AND g.generation = c.generation AND g.role = 'live'
     ORDER BY c.dataset, c.column_id;
@@ -71,6 +74,7 @@ class Generation:
     """One load of a dataset's rows: a row of dynaduck.generations.
 
     positions_generation   the set of positions that feeds it
+    fingerprint            the text of its choice
     is_frozen              no change reaches it any more (its positions ended in a gap)
     """
 
@@ -81,11 +85,15 @@ class Generation:
     identity: SourceIdentity
     snapshot_state: str
     origin_ms: int | None
-    max_columns: int
+    fingerprint: str
     is_frozen: bool = False
     snapshot_started_at_ms: int | None = None
     scan_ended_at_ms: int | None = None
-    fingerprint: str | None = None
+
+    @property
+    def choice(self) -> Choice:
+        names = tuple(key.name for key in self.identity.key_schema)
+        return Choice.from_text(self.fingerprint).for_keys(names)
 
 
 def create(cursor: duckdb.DuckDBPyConnection) -> int:
@@ -137,7 +145,7 @@ class Catalog:
         rows = self._cursor.execute(
             "SELECT generation, role, positions_generation, is_frozen, table_name, table_arn, "
             "table_id, stream_arn, key_schema, snapshot_state, epoch_ms(origin), "
-            "epoch_ms(snapshot_started_at), epoch_ms(scan_ended_at), fingerprint, max_columns "
+            "epoch_ms(snapshot_started_at), epoch_ms(scan_ended_at), fingerprint "
             "FROM dynaduck.generations WHERE dataset = ? ORDER BY generation",
             [self._dataset],
         ).fetchall()
@@ -160,7 +168,6 @@ class Catalog:
                 snapshot_started_at_ms=r[11],
                 scan_ended_at_ms=r[12],
                 fingerprint=r[13],
-                max_columns=r[14],
             )
             for r in rows
         )
@@ -171,7 +178,7 @@ class Catalog:
         self._cursor.execute(
             "INSERT INTO dynaduck.generations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
             "epoch_ms(CAST(? AS BIGINT)), epoch_ms(CAST(? AS BIGINT)), "
-            "epoch_ms(CAST(? AS BIGINT)), ?, ?)",
+            "epoch_ms(CAST(? AS BIGINT)), ?)",
             [
                 g.dataset,
                 g.generation,
@@ -188,7 +195,6 @@ class Catalog:
                 g.snapshot_started_at_ms,
                 g.scan_ended_at_ms,
                 g.fingerprint,
-                g.max_columns,
             ],
         )
 
@@ -219,10 +225,10 @@ class Catalog:
             [self._dataset, status, reason, now_ms, self._dataset],
         )
 
-    def plan(self, generation: int, max_columns: int) -> Plan:
+    def plan(self, generation: int, choice: Choice) -> Plan:
         rows = self._cursor.execute(
             "SELECT attribute, column_name, column_id, kind, base, scale, seen_types, "
-            "widened_from, epoch_ms(since) FROM dynaduck.column_rows "
+            "widened_from, epoch_ms(since), pinned FROM dynaduck.column_rows "
             "WHERE dataset = ? AND generation = ? ORDER BY column_id",
             [self._dataset, generation],
         ).fetchall()
@@ -237,10 +243,11 @@ class Catalog:
                 seen=tuple(r[6]),
                 widened_from=tuple(r[7]),
                 since_ms=r[8],
+                pinned=r[9],
             )
             for r in rows
         )
-        return Plan(columns, max_columns)
+        return Plan(columns, choice)
 
     def save_columns(self, generation: int, alteration: Alteration) -> None:
         changed = [*alteration.added, *alteration.restated]
@@ -255,7 +262,7 @@ class Catalog:
         self._cursor.register("staged_columns", _column_rows(changed))
         self._cursor.execute(
             "INSERT INTO dynaduck.column_rows SELECT ?, ?, attribute, column_name, type, "
-            "seen_types, widened_from, epoch_ms(since), column_id, kind, base, scale "
+            "seen_types, widened_from, epoch_ms(since), column_id, kind, base, scale, pinned "
             "FROM staged_columns",
             [self._dataset, generation],
         )
@@ -282,5 +289,6 @@ def _column_rows(columns: Sequence[Column]) -> pa.Table:
             "kind": [c.kind.value for c in columns],
             "base": [c.base for c in columns],
             "scale": [c.scale for c in columns],
+            "pinned": [c.pinned for c in columns],
         }
     )

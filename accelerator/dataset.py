@@ -21,13 +21,15 @@ import pyarrow.compute as pc
 from accelerator import failpoints, items, keys
 from accelerator.batch import CHANGES, Batch
 from accelerator.catalog import Catalog, Generation
+from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
 from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
 from accelerator.fitting import Fitted, Fitter
+from accelerator.history import History, HistoryTable
 from accelerator.progress import Progress, StagedProgress
 from accelerator.rows import RowTable
 from accelerator.schema import Alteration, Plan, Seen, initial
-from accelerator.sql import identifier, json_text
+from accelerator.sql import identifier
 from accelerator.touched import KEYS, TouchedKeys
 from checkpoints.positions import Gap, ShardCheckpoint, SnapshotSegment, SourceIdentity
 from checkpoints.store import DuckDBCheckpointStore, PositionsKey
@@ -54,6 +56,9 @@ class DatasetSpec:
     """What the configuration says of a dataset.
 
     table_name, region, account   where it is said, the stored dataset has to match it
+    max_columns to misfit         as in `choice.Choice`
+    poison                        what becomes of a record that cannot be applied
+    history                       whether and how long every change is kept; None: not
     """
 
     name: str
@@ -61,12 +66,31 @@ class DatasetSpec:
     region: str | None = None
     account: str | None = None
     max_columns: int = 1000
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    where: str | None = None
+    unnest_depth: int = 0
+    pins: tuple[tuple[str, str], ...] = ()
+    misfit: Misfit = Misfit.DEAD_LETTER
     poison: Poison = Poison.QUARANTINE
+    history: History | None = None
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(
+            max_columns=self.max_columns,
+            include=self.include,
+            exclude=self.exclude,
+            where=self.where,
+            unnest_depth=self.unnest_depth,
+            pins=self.pins,
+            misfit=self.misfit,
+        )
 
     @property
     def fingerprint(self) -> str:
         """Changes when rows loaded under the old settings no longer mean the same."""
-        return json_text({"max_columns": self.max_columns})
+        return self.choice.text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +199,9 @@ class Dataset:
         self._live: _Load | None = None
         self._shadow: _Load | None = None
         self._progress = Progress()
-        self._dead_letters = 0
+        self._history: HistoryTable | None = None
+        if spec.history is not None:
+            self._history = HistoryTable(database.writer, spec.name, spec.history)
 
     # ---- what is stored -------------------------------------------------------------------
 
@@ -257,14 +283,11 @@ class Dataset:
             identity=identity,
             snapshot_state=(SnapshotState.RUNNING if snapshot else SnapshotState.NONE).value,
             origin_ms=origin_ms,
-            max_columns=self.spec.max_columns,
             snapshot_started_at_ms=origin_ms if snapshot else None,
             fingerprint=self.spec.fingerprint,
         )
         now_ms = self._now_ms()
-        plan = initial(
-            [(k.name, k.type) for k in identity.key_schema], self.spec.max_columns, now_ms
-        )
+        plan = initial([(k.name, k.type) for k in identity.key_schema], generation.choice, now_ms)
         table = RowTable(self._database.writer, self.spec.name, number, plan)
         frozen = None
         with self._database.transaction() as cursor:
@@ -396,6 +419,9 @@ class Dataset:
             return
         with self._database.transaction() as cursor:
             alterations = [self._alter(work) for work in works]
+            if self._history is not None:
+                self._history.create()
+                self._history.append(group.changes())
             for work, change in zip(works, alterations, strict=True):
                 self._write(cursor, work)
                 Catalog(cursor, self.spec.name).save_columns(
@@ -517,7 +543,9 @@ class Dataset:
             if work.load is self._live:
                 applied.columns_added = tuple(c.attribute for c in change.added)
                 applied.columns_widened = tuple(r.new.attribute for r in change.retyped)
-        if any(change.needs_ddl for change in alterations) and self._database.wants_checkpoint:
+        # DuckDB itself cannot replay a log that holds a widening: leave it there no longer than
+        # need be. Refused while it cannot; then the next one takes it along.
+        if self._database.wants_checkpoint or any(change.retyped for change in alterations):
             self._database.checkpoint()
 
     # ---- scan tickets ---------------------------------------------------------------------
@@ -649,7 +677,7 @@ class Dataset:
         return [load for load in replaced if load is not None]
 
     def _open_load(self, catalog: Catalog, generation: Generation) -> _Load:
-        plan = catalog.plan(generation.generation, generation.max_columns)
+        plan = catalog.plan(generation.generation, generation.choice)
         table = RowTable(self._database.writer, self.spec.name, generation.generation, plan)
         table.has_extras = table.finds_extras()
         return _Load(generation, table)
@@ -734,6 +762,12 @@ class _Group:
         else:
             self._changes.append(numbered)
             self.records += changes.num_rows
+
+    def changes(self) -> pa.Table:
+        """All stream records, of schema CHANGES."""
+        if not self._changes:
+            return CHANGES.empty_table()
+        return pa.concat_tables(self._changes).drop_columns(["i"])
 
     def last_changes(self) -> pa.Table:
         """Keys (h, k) of all changes; `source` then yields the last readable change of each."""

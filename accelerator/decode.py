@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accelerator import pins
+from accelerator.choice import PATH, Misfit
 from accelerator.numerals import NORMAL_SQL, decimal_text_sql
 from accelerator.schema import NESTED_TAGS, Column, Kind, Plan
 from accelerator.sql import identifier, json_pointer, json_text, literal
@@ -39,7 +41,9 @@ def decode_sql(plan: Plan, source: str) -> str:
     clashing = _clashing(plan.columns)
     together = [c for c in plan.columns if c.attribute not in clashing]
     alone = [c for c in plan.columns if c.attribute in clashing]
-    structure = literal(json_text({c.attribute: _structure(c) for c in together}))
+    ignored = _ignored(plan)
+    fields = {c.attribute: _structure(c) for c in together}
+    structure = literal(json_text(fields | dict.fromkeys(ignored, "JSON")))
     inner = ["i", "h", "k", "image", "spare", "extra", f"from_json(image, {structure}) AS s"]
     for column in alone:
         document = f"json_extract(image, {literal(json_pointer(column.attribute))})"
@@ -47,13 +51,15 @@ def decode_sql(plan: Plan, source: str) -> str:
             document = f"from_json({document}, {literal(json_text(_structure(column)))})"
         inner.append(f"{document} AS a{column.column_id}")
     middle = ["i", "h", "k", "image", "spare", "extra"]
+    present = " + ".join(f"CAST(s.{identifier(n)} IS NOT NULL AS INTEGER)" for n in ignored)
+    middle.append(f"{present or 0} AS aside")
     for column in plan.columns:
         document = f"a{column.column_id}"
         if column.attribute not in clashing:
             document = f"s.{identifier(column.attribute)}"
         middle += _parts(column, document)
-    outer = ["i", "h", "k", f"{_unfit(plan.columns)} AS unfit"]
-    outer += [f"{_value(column)} AS {column.physical}" for column in plan.columns]
+    outer = ["i", "h", "k", f"{_unfit(plan)} AS unfit"]
+    outer += [f"{_value(column, plan)} AS {column.physical}" for column in plan.columns]
     outer += [f"{_raw(plan.columns)} AS _raw", "extra AS _extra"]
     return (
         f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(middle)} FROM "
@@ -70,7 +76,22 @@ def _clashing(columns: Sequence[Column]) -> set[str]:
     return clashing | {c.attribute for c in columns if not c.attribute or "\0" in c.attribute}
 
 
+def _ignored(plan: Plan) -> list[str]:
+    """Attributes that the decoder looks for only to know whether others are there.
+
+    Of those that are left out it counts what is present; of those to be taken that have no column
+    yet, any that is present makes its row unfit.
+    """
+    planned = {column.attribute.lower() for column in plan.columns}
+    choice = plan.choice
+    named = choice.exclude if choice.include is None else choice.include
+    unique = {name.lower(): name for name in named if name and name.lower() not in planned}
+    return list(unique.values())
+
+
 def _structure(column: Column) -> object:
+    if column.kind is Kind.PINNED:
+        return pins.parse(column.pinned).structure()
     if column.kind is Kind.JSON:
         return "JSON"
     if column.kind is Kind.UNKNOWN:
@@ -88,6 +109,15 @@ def _parts(column: Column, document: str) -> list[str]:
             f"CAST({document} AS VARCHAR) AS t{n}",
         ]
     parts = [f"{document} IS NOT NULL AS p{n}", f'{document}."NULL" AS z{n}']
+    if column.kind is Kind.PINNED:
+        pinned = pins.parse(column.pinned)
+        raw = f"json_extract(image, {literal(json_pointer(column.attribute))})"
+        return [
+            *parts,
+            f"CAST({raw} AS VARCHAR) AS t{n}",
+            f"{pinned.value_sql(document)} AS v{n}",
+            f"{pinned.fits_sql(document)} AS f{n}",
+        ]
     if column.kind is Kind.UNKNOWN:
         return parts
     text = f"{document}.{identifier(_TAG_FIELD[column.kind][0])}"
@@ -110,8 +140,11 @@ def _typed(column: Column, text: str) -> str | None:
             return None
 
 
-def _value(column: Column) -> str:
+def _value(column: Column, plan: Plan) -> str:
     n = column.column_id
+    if column.kind is Kind.PINNED:
+        value = f"CAST(v{n} AS {column.sql_type})"
+        return f"CASE WHEN f{n} THEN {value} END" if _forgives(plan) else value
     if column.kind is Kind.UNKNOWN:
         return "CAST(NULL AS VARCHAR)"
     return f"v{n}" if _typed(column, "") is not None else f"t{n}"
@@ -144,25 +177,46 @@ def _fits(column: Column) -> str:
         case Kind.JSON:
             tags = [tag for tag in column.seen if tag != "NULL"] + ["NULL"]
             return " OR ".join(f"starts_with(t{n}, {literal(_opening(tag))})" for tag in tags)
+        case Kind.PINNED:
+            return f"f{n}"
         case Kind.UNKNOWN:
             return "FALSE"
+
+
+def _is_unnested(column: Column, plan: Plan) -> bool:
+    """True where a map with members belongs into columns of its own."""
+    depth = column.attribute.count(PATH)
+    return column.kind is Kind.JSON and not column.pinned and depth < plan.choice.unnest_depth
+
+
+def _forgives(plan: Plan) -> bool:
+    return plan.choice.misfit is Misfit.NULL
 
 
 def _opening(tag: str) -> str:
     return f'{{"{tag}":'
 
 
-def _unfit(columns: Sequence[Column]) -> str:
+def _unfit(plan: Plan) -> str:
     tests = []
-    for column in columns:
+    for column in plan.columns:
+        if column.kind is Kind.PINNED and _forgives(plan):
+            continue
         fits = _fits(column)
-        if column.kind is not Kind.JSON:
+        if _is_unnested(column, plan):
+            fits = f"({fits}) AND (NOT starts_with(t{column.column_id}, {literal(_opening('M'))}) "
+            fits += f"OR t{column.column_id} = '{{\"M\":{{}}}}')"
+        if column.kind not in (Kind.JSON, Kind.PINNED):
             known_null = "NULL" in column.seen
             fits = f"({fits}) OR z{column.column_id}" if known_null else fits
         tests.append(f"(NOT p{column.column_id} OR coalesce({fits}, FALSE))")
-    present = " + ".join(f"CAST(p{column.column_id} AS INTEGER)" for column in columns)
+    present = " + ".join(f"CAST(p{column.column_id} AS INTEGER)" for column in plan.columns)
     # An item has its key at least: what shows none is no item, `[]` or `null` for instance.
-    tests.append(f"({present}) > 0 AND len(json_keys(image)) = {present}")
+    tests.append(f"({present}) > 0")
+    if plan.choice.include is None:
+        tests.append(f"len(json_keys(image)) = {present} + aside")
+    else:
+        tests.append("aside = 0")
     return f"image IS NULL OR NOT coalesce({' AND '.join(tests)}, FALSE)"
 
 
@@ -173,12 +227,14 @@ def _raw(columns: Sequence[Column]) -> str:
         name = json_text(column.attribute)
         if column.kind is Kind.JSON:
             member = f"{literal(name + ':')} || t{n}"
-            if column.base not in NESTED_TAGS:
+            if column.base not in NESTED_TAGS and not column.pinned:
                 member = (
                     f"CASE WHEN NOT starts_with(t{n}, {literal(_opening(column.base))}) "
                     f"THEN {member} END"
                 )
             members.append(member)
+        elif column.kind is Kind.PINNED:
+            members.append(f"{literal(name + ':')} || t{n}")
         elif "NULL" in column.seen:
             null_member = literal(name + ':{"NULL":true}')
             members.append(f"CASE WHEN z{n} THEN {null_member} END")

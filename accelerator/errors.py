@@ -14,6 +14,7 @@
     ├── ForeignCheckpoint      the stored dataset belongs to another table, region or account
     ├── UnknownShard           changes of a shard that was never registered
     ├── ScanTicketExpired      scan rows whose window of touched keys is gone
+    ├── BadCondition           the dataset's `where` is no SQL condition
     └── PoisonRecord           a record that cannot be applied, where the policy says halt
 
 Owns the translation of `duckdb.Error`; nothing above this package sees a foreign exception.
@@ -109,6 +110,10 @@ class UnknownShard(AcceleratorError):
 class ScanTicketExpired(AcceleratorError):
     retry = Retry.BACKOFF
     default_hint = "The page is requested again under a new ticket."
+
+
+class BadCondition(AcceleratorError):
+    default_hint = "Write `where` as in a SELECT, over the dataset's columns."
 
 
 class PoisonRecord(AcceleratorError):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from accelerator import items
+from accelerator.choice import PATH, Choice
 from accelerator.decode import decode_sql
 from accelerator.plain import plain_column, plain_text
 from accelerator.schema import Kind, Plan, Seen
@@ -35,6 +36,9 @@ SOURCE = pa.schema(
         pa.field("extra", pa.string()),
     ]
 )
+
+# PATH as JSON writes it.
+_PATH_JSON = "\\u001f"
 
 # Errors that say nothing about one row.
 _FATAL = (
@@ -71,10 +75,12 @@ class Fitter:
         self._image_of = image_of
         self._unreadable: set[int] = set()
         self._poison: dict[int, str] = {}
+        self._choice = Choice()
 
     def fit(self, base: Plan, grow: Grow) -> Fitted:
         """`grow` returns `base` grown by what was seen, or `base` itself where that holds it."""
         plan = base
+        self._choice = base.choice
         decoded, unfit = self._decode(plan)
         read: dict[int, dict[str, items.Attribute]] = {}
         seen: dict[str, Seen] = {}
@@ -83,7 +89,8 @@ class Fitter:
             fresh = self._read(unread[:sample])
             read.update(fresh)
             for item in fresh.values():
-                for attribute, value in item.items():
+                flat = items.unnested(item, self._choice.unnest_depth)
+                for attribute, value in flat.items():
                     items.observe(seen, attribute, value)
             # Always from `base`: growth by steps would take the headroom of a trial plan's
             # DECIMAL for digits in use.
@@ -174,7 +181,8 @@ class Fitter:
             try:
                 if image is None:
                     raise items.Unreadable("the record has no new image")
-                read[number] = items.read(image)
+                item = items.read(image)
+                read[number] = {n: v for n, v in item.items() if self._choice.takes(n)}
             except items.Unreadable as error:
                 self._poison[number] = str(error)
         return read
@@ -184,10 +192,13 @@ class Fitter:
         planned = plan.by_attribute()
         images, spares, extras = [], [], []
         for item in read.values():
-            spare = {name: value for name, value in item.items() if name not in planned}
-            images.append(items.write({n: v for n, v in item.items() if n in planned}))
+            flat = items.unnested(item, plan.choice.unnest_depth)
+            extra = {name: value for name, value in flat.items() if name not in planned}
+            spare = {name: value for name, value in item.items() if name not in flat}
+            spare |= {name: value for name, value in extra.items() if PATH not in name}
+            images.append(items.write({n: v for n, v in flat.items() if n in planned}))
             spares.append(items.write(spare)[1:-1] if spare else None)
-            extras.append(items.plain_object(spare) if spare else None)
+            extras.append(items.plain_object(extra).replace(_PATH_JSON, ".") if extra else None)
         numbers = pa.array(list(read), pa.int64())
         texts = pa.table(
             {
@@ -207,7 +218,7 @@ class Fitter:
         finally:
             self._cursor.unregister("rewritten")
         for number in decoded.filter(decoded.column("unfit")).column("i").to_pylist():
-            self._poison[number] = "its columns do not give the item back unchanged"
+            self._poison[number] = "a value does not fit its column's pin"
         return self._unwrapped(plan, decoded.drop_columns(["unfit"]))
 
     def _unwrapped(self, plan: Plan, decoded: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from accelerator.choice import PATH
 from accelerator.numerals import json_number, normal_form, shape
 from accelerator.schema import Seen
 
@@ -176,3 +177,21 @@ def _plain(value: Attribute) -> Any:
 def plain_object(item: dict[str, Attribute]) -> str:
     """Several attributes as one plain JSON object."""
     return _encode({name: _plain(value) for name, value in item.items()}).decode()
+
+
+def unnested(item: dict[str, Attribute], depth: int) -> dict[str, Attribute]:
+    """The item with its maps, down to `depth`, replaced by their members under paths.
+
+    An empty map stays as it is.
+    """
+    if depth == 0:
+        return item
+    flat: dict[str, Attribute] = {}
+    for name, value in item.items():
+        members = value.get("M")
+        if not members:
+            flat[name] = value
+            continue
+        for inner, content in unnested(members, depth - 1).items():
+            flat[f"{name}{PATH}{inner}"] = content
+    return flat

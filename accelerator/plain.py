@@ -152,7 +152,8 @@ class _Unwrapping:
         self._unquote_numbers(data, opens, closes, np.flatnonzero(is_number) + 1)
         nulls = closes[is_null] + 2
         self._data[nulls[:, None] + np.arange(4)] = _NULL_BYTES
-        starts = np.searchsorted(self._offsets, opens[is_null] - 1)
+        # The last of equal offsets: those before it are of absent values, which have no bytes.
+        starts = np.searchsorted(self._offsets, opens[is_null] - 1, "right") - 1
         whole = self._offsets[starts] == opens[is_null] - 1
         whole &= np.diff(self._offsets)[np.minimum(starts, self.is_null.size - 1)] == (
             _NULL_VALUE_LENGTH

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from accelerator import items
 from accelerator.catalog import Catalog, Generation
+from accelerator.choice import PATH
 from accelerator.numerals import normal_form
 from accelerator.rows import RowTable
 from accelerator.schema import Column, Kind, Plan
@@ -54,7 +55,7 @@ class ItemReader:
             live = self._live()
             if live is None:
                 return
-            plan = Catalog(self._cursor, self._dataset).plan(live.generation, live.max_columns)
+            plan = Catalog(self._cursor, self._dataset).plan(live.generation, live.choice)
             yield from read_rows(self._cursor, self._table(live, plan), condition)
         finally:
             self._cursor.execute("ROLLBACK")
@@ -77,27 +78,31 @@ def read_rows(
     result = cursor.execute(f"SELECT _k, _raw{physical} FROM {table.qualified_name} {condition}")
     while found := result.fetchmany(_ROWS):
         for key, raw, *values in found:
-            yield key, items.write(_item(table.plan.columns, raw, values))
+            yield key, items.write(_item(table.plan, raw, values))
 
 
 def _readable(column: Column) -> str:
     # As text where Python's own types would be slower or less exact.
     if column.kind is Kind.JSON:
         return f"CAST({column.physical} AS VARCHAR)"
+    if column.kind is Kind.PINNED:
+        # Its values stand in `_raw` as they came.
+        return "NULL"
     return column.physical
 
 
-def _item(
-    columns: Sequence[Column], raw: str | None, values: Sequence[Any]
-) -> dict[str, items.Attribute]:
+def _item(plan: Plan, raw: str | None, values: Sequence[Any]) -> dict[str, items.Attribute]:
     kept: dict[str, items.Attribute] = {} if raw is None else items.read(raw)
     item = {}
-    for column, value in zip(columns, values, strict=True):
+    for column, value in zip(plan.columns, values, strict=True):
         if column.attribute in kept:
             item[column.attribute] = kept.pop(column.attribute)
         elif value is not None:
             item[column.attribute] = {column.base: _content(column, value)}
     item.update(kept)
+    if plan.choice.unnest_depth:
+        # The map that a path comes from stands in `_raw` as a whole.
+        return {name: value for name, value in item.items() if PATH not in name}
     return item
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from accelerator import names
+from accelerator import names, pins
+from accelerator.choice import PATH, Choice
 from accelerator.numerals import decimal_text_sql, json_number_sql
 from accelerator.sql import identifier
 
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     NUMBER_TEXT_SET = "number_text_set"
     BINARY_SET = "binary_set"
     JSON = "json"
+    PINNED = "pinned"
 
 
 _FIRST_KIND = {
@@ -77,7 +79,11 @@ _NUMBER_SET_LADDER = (Kind.INTEGER_SET, Kind.DECIMAL_SET, Kind.NUMBER_TEXT_SET)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One attribute's column. `column_id` names it in the row table, `name` in the view."""
+    """One attribute's column. `column_id` names it in the row table, `name` in the view.
+
+    An attribute of an unnested map is a path, joined by `choice.PATH`. `pinned` is the type that
+    the configuration gives; such a column never widens.
+    """
 
     attribute: str
     name: str
@@ -88,6 +94,7 @@ class Column:
     seen: tuple[str, ...] = ()
     widened_from: tuple[str, ...] = ()
     since_ms: int = 0
+    pinned: str = ""
 
     @property
     def physical(self) -> str:
@@ -95,6 +102,8 @@ class Column:
 
     @property
     def sql_type(self) -> str:
+        if self.kind is Kind.PINNED:
+            return pins.parse(self.pinned).sql_type
         if self.kind is Kind.DECIMAL:
             return f"DECIMAL({PRECISION},{self.scale})"
         if self.kind is Kind.DECIMAL_SET:
@@ -120,12 +129,12 @@ class Seen:
 class Plan:
     """All columns of one row table, in order of appearance.
 
-    max_columns   attributes beyond this number live in `_extra` for good
+    choice        which attributes become columns; beyond its max_columns they live in `_extra`
     is_deferred   some attribute waits in `_extra` only for memory to become a column
     """
 
     columns: tuple[Column, ...]
-    max_columns: int
+    choice: Choice
     is_deferred: bool = False
 
     def column(self, attribute: str) -> Column | None:
@@ -183,19 +192,19 @@ def grow(
     for attribute, what in seen.items():
         at = index.get(attribute)
         if at is None:
-            if len(columns) >= plan.max_columns:
+            if len(columns) >= plan.choice.max_columns:
                 continue
             if added >= room:
                 is_deferred = True
                 continue
-            name = names.column_name(attribute, taken)
+            name = names.column_name(attribute.replace(PATH, "."), taken)
             columns.append(_first(attribute, name, next_id, what, now_ms))
             taken.add(names.fold(name))
             next_id += 1
             added += 1
         else:
             columns[at] = widen(columns[at], what, integer_digits, now_ms)
-    grown = Plan(tuple(columns), plan.max_columns, is_deferred)
+    grown = Plan(tuple(columns), plan.choice, is_deferred)
     return plan if grown == plan else grown
 
 
@@ -225,7 +234,7 @@ def _no_digits(_: Column) -> int:
 
 
 def _take(column: Column, tag: str, seen: Seen, integer_digits: Callable[[Column], int]) -> Column:
-    if tag == "NULL" or column.kind is Kind.JSON:
+    if tag == "NULL" or column.kind in (Kind.JSON, Kind.PINNED):
         return column
     if column.kind is Kind.UNKNOWN:
         column, integer_digits = replace(column, kind=_FIRST_KIND[tag], base=tag), _no_digits
@@ -307,12 +316,31 @@ def _json_sql(old: Column, value: str) -> str:
             element = json_number_sql(_number_text_sql(old, "x"))
             joined = f"array_to_string(list_transform({value}, lambda x: {element}), ',')"
             return f"CASE WHEN {value} IS NOT NULL THEN '[' || {joined} || ']' END"
-        case Kind.JSON | Kind.UNKNOWN:
+        case Kind.JSON | Kind.UNKNOWN | Kind.PINNED:
             return value
 
 
-def initial(keys: Iterable[tuple[str, str]], max_columns: int, now_ms: int) -> Plan:
-    """The plan of an empty table: its key attributes, given as (name, S, N or B)."""
-    seen = {name: Seen(tags=[tag]) for name, tag in keys}
-    blank = Plan((), max(max_columns, len(seen)))
-    return grow(blank, seen, room=len(seen), integer_digits=_no_digits, now_ms=now_ms)
+def initial(keys: Iterable[tuple[str, str]], choice: Choice, now_ms: int) -> Plan:
+    """The plan of an empty table: its key attributes, given as (name, S, N or B), and its pins."""
+    pinned = {
+        name.replace(".", PATH) if choice.unnest_depth else name: t for name, t in choice.pins
+    }
+    columns: list[Column] = []
+    taken: set[str] = set()
+    tags = dict(keys)
+    for attribute in [*tags, *(name for name in pinned if name not in tags)]:
+        name = names.column_name(attribute.replace(PATH, "."), taken)
+        taken.add(names.fold(name))
+        seen = Seen(tags=[tags[attribute]] if attribute in tags else [])
+        if attribute in pinned:
+            columns.append(_pinned(attribute, name, len(columns), pinned[attribute], now_ms))
+        else:
+            columns.append(_first(attribute, name, len(columns), seen, now_ms))
+    return Plan(tuple(columns), choice)
+
+
+def _pinned(attribute: str, name: str, column_id: int, sql_type: str, now_ms: int) -> Column:
+    if sql_type.strip().upper() == "JSON":
+        return Column(attribute, name, column_id, Kind.JSON, "NULL", since_ms=now_ms, pinned="JSON")
+    parsed = pins.parse(sql_type).sql_type
+    return Column(attribute, name, column_id, Kind.PINNED, "NULL", since_ms=now_ms, pinned=parsed)

@@ -1,0 +1,226 @@
+"""What becomes of an item by configuration: pins, include, exclude, where, unnesting, history."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelerator import pins
+from accelerator.choice import Choice, Misfit
+from accelerator.database import Database
+from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.errors import BadCondition
+from accelerator.history import History
+from tests.dataset_builder import (
+    begun,
+    changes,
+    delete,
+    item,
+    open_database,
+    put,
+    query,
+    read_items,
+)
+
+
+@pytest.fixture(name="database")
+def _database(tmp_path: Path):  # type: ignore[no-untyped-def]
+    database = open_database(tmp_path)
+    yield database
+    database.close()
+
+
+def dataset_of(database: Database, **settings: Any) -> Dataset:
+    return begun(database, spec=DatasetSpec("orders", **settings))
+
+
+PINNED = [
+    ("TIMESTAMP", {"S": "2024-05-06T07:08:09Z"}, datetime.datetime(2024, 5, 6, 7, 8, 9)),
+    ("TIMESTAMP", {"N": "1700000000"}, datetime.datetime(2023, 11, 14, 22, 13, 20)),
+    ("TIMESTAMP", {"N": "1700000000123"}, datetime.datetime(2023, 11, 14, 22, 13, 20, 123000)),
+    ("DATE", {"S": "2024-05-06"}, datetime.date(2024, 5, 6)),
+    ("UUID", {"S": "00000000-0000-0000-0000-00000000000a"}, uuid.UUID(int=10)),
+    ("DOUBLE", {"N": "0.1"}, 0.1),
+    ("DECIMAL(10,2)", {"N": "12345.6"}, Decimal("12345.60")),
+    ("BIGINT", {"N": "7"}, 7),
+    ("VARCHAR", {"N": "7"}, "7"),
+    ("VARCHAR", {"S": "x"}, "x"),
+    ("BOOLEAN", {"BOOL": True}, True),
+    ("BLOB", {"B": "AAE="}, b"\x00\x01"),
+    ("BIGINT[]", {"NS": ["1", "2"]}, [1, 2]),
+    ("BIGINT[]", {"L": [{"N": "1"}, {"N": "2"}]}, [1, 2]),
+    ("VARCHAR[]", {"SS": ["a"]}, ["a"]),
+    ("DECIMAL(38,20)[]", {"L": [{"N": "0.12345678901234567891"}]},
+     [Decimal("0.12345678901234567891")]),
+    ("STRUCT(a DECIMAL(38,20), b STRUCT(c VARCHAR))",
+     {"M": {"a": {"N": "1.00000000000000000001"}, "b": {"M": {"c": {"S": "x"}}}}},
+     {"a": Decimal("1.00000000000000000001"), "b": {"c": "x"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql_type", "value", "shown"), PINNED, ids=str)
+def test_a_pinned_column_has_its_type_and_exact_value(
+    database: Database, sql_type: str, value: dict[str, Any], shown: object
+) -> None:
+    """A pin names the type; no value passes through a double unless the pin says so."""
+    dataset = dataset_of(database, pins=(("v", sql_type),))
+    assert dataset.apply([changes([put(1, "a", v=value), put(2, "b")])]).dead_letters == 0
+    assert query(database, "SELECT v FROM orders ORDER BY pk") == [(shown,), (None,)]
+    assert read_items(database) == {"a": item("a", v=value), "b": item("b")}
+
+
+MISFITS = [
+    ("TIMESTAMP", {"S": "soon"}),
+    ("BIGINT", {"N": "7.5"}),
+    ("BIGINT", {"S": "7"}),
+    ("DECIMAL(4,1)", {"N": "1.25"}),
+    ("UUID", {"S": "x"}),
+    ("BIGINT[]", {"L": [{"N": "1"}, {"S": "x"}]}),
+    ("STRUCT(a BIGINT)", {"M": {"a": {"N": "1.5"}}}),
+    ("STRUCT(a BIGINT)", {"S": "x"}),
+]
+
+
+@pytest.mark.parametrize(("sql_type", "value"), MISFITS, ids=str)
+def test_a_misfit_is_a_dead_letter_or_null_by_policy(
+    database: Database, sql_type: str, value: dict[str, Any]
+) -> None:
+    """A value that its pin cannot hold is never silently NULL."""
+    group = [changes([put(1, "a", v=value), put(2, "b")])]
+    strict = dataset_of(database, pins=(("v", sql_type),))
+    assert strict.apply(group).dead_letters == 1
+    assert sorted(read_items(database)) == ["b"]
+    forgiving = dataset_of(database, pins=(("v", sql_type),), misfit=Misfit.NULL)
+    renumbered = [changes(group[0].changes.to_pylist(), generation=2)]
+    assert forgiving.apply(renumbered).dead_letters == 0
+    assert query(database, "SELECT v FROM orders") == [(None,), (None,)]
+    assert read_items(database)["a"] == item("a", v=value)
+
+
+@pytest.mark.parametrize("text", ["", "BIGNT", "STRUCT(a)", "BIGINT[", "STRUCT(a BIGINT", "INT; x"])
+def test_a_pin_that_is_no_type_is_refused(text: str) -> None:
+    """The configuration is told, not the first record."""
+    with pytest.raises(pins.BadPin):
+        pins.parse(text)
+
+
+def test_include_takes_keys_and_named_attributes_alone(database: Database) -> None:
+    """Whatever else is in an item makes no column and no dead letter."""
+    dataset = dataset_of(database, include=("v", "later"))
+    dataset.apply([changes([put(1, "a", v={"N": "1"}, w={"S": "x"})])])
+    dataset.apply([changes([put(2, "b", later={"N": "1.5"}, w={"S": "x"})])])
+    shown = query(database, "SELECT pk, v, later FROM orders ORDER BY pk")
+    assert shown == [("a", 1, None), ("b", None, Decimal("1.5"))]
+    assert query(database, "SELECT count(*) FROM dynaduck.columns") == [(3,)]
+
+
+def test_exclude_leaves_named_attributes_out(database: Database) -> None:
+    """Excluded attributes are neither columns nor in _extra; keys cannot be excluded."""
+    dataset = dataset_of(database, exclude=("w", "pk"))
+    applied = dataset.apply([changes([put(1, "a", v={"N": "1"}, w={"X": "?"} and {"S": "x"})])])
+    assert applied.dead_letters == 0
+    assert read_items(database) == {"a": item("a", v={"N": "1"})}
+
+
+def test_rows_that_stop_matching_where_leave(database: Database) -> None:
+    """The condition is evaluated on the new image; NULL and absent columns do not match."""
+    dataset = dataset_of(database, where="v > 1 AND kind = 'x'")
+    dataset.apply([changes([put(1, "a", v={"N": "5"}), put(2, "b", v={"N": "0"})])])
+    assert read_items(database) == {}
+    x = {"S": "x"}
+    dataset.apply([changes([put(3, "a", v={"N": "5"}, kind=x), put(4, "b", v={"N": "3"}, kind=x)])])
+    assert sorted(read_items(database)) == ["a", "b"]
+    dataset.apply([changes([put(5, "a", v={"N": "1"}, kind=x)])])
+    assert sorted(read_items(database)) == ["b"]
+
+
+def test_keys_that_where_drops_are_touched(database: Database) -> None:
+    """A held scan row does not bring back what the filter has since dropped."""
+    from tests.dataset_builder import page
+
+    dataset = dataset_of(database, where="v > 1")
+    ticket = dataset.open_scan_ticket()
+    dataset.apply([changes([put(1, "a", v={"N": "0"})])])
+    dataset.apply([page([item("a", v={"N": "5"})], ticket=ticket)])
+    assert read_items(database) == {}
+
+
+def test_a_where_that_is_no_condition_is_refused(database: Database) -> None:
+    """The text is named in the error; nothing is applied."""
+    dataset = dataset_of(database, where="v >")
+    with pytest.raises(BadCondition):
+        dataset.apply([changes([put(1, "a", v={"N": "5"})])])
+
+
+def test_maps_become_columns_down_to_the_depth(database: Database) -> None:
+    """`a.b` columns hold the members; deeper maps stay JSON; the item reads back whole."""
+    dataset = dataset_of(database, unnest_depth=1)
+    nested = {"M": {"b": {"N": "1"}, "c": {"M": {"d": {"S": "x"}}}}}
+    items = {
+        "1": item("1", a=nested),
+        "2": item("2", a={"M": {}}),
+        "3": item("3", a={"S": "plain"}),
+        "4": item("4", a={"M": {"b": {"S": "two"}}}),
+        "5": item("5", a={"NULL": True}),
+        "6": item("6", a={"M": {"b": {"N": "9"}}}),
+    }
+    for number, (pk, image) in enumerate(items.items(), start=1):
+        attributes = {name: value for name, value in image.items() if name != "pk"}
+        assert dataset.apply([changes([put(number, pk, **attributes)])]).dead_letters == 0
+    shown = query(database, 'SELECT "a.b", "a.c" FROM orders ORDER BY pk')
+    nothing = (None, None)
+    assert shown == [("1", '{"d":"x"}'), nothing, nothing, ('"two"', None), nothing, ("9", None)]
+    assert read_items(database) == items
+
+
+def test_pins_reach_into_unnested_maps(database: Database) -> None:
+    """A pin may name a path."""
+    dataset = dataset_of(database, unnest_depth=1, pins=(("a.when", "DATE"),))
+    dataset.apply([changes([put(1, "a", a={"M": {"when": {"S": "2024-05-06"}}})])])
+    assert query(database, 'SELECT "a.when" FROM orders') == [(datetime.date(2024, 5, 6),)]
+
+
+def test_history_keeps_every_change_with_its_time_and_cause(database: Database) -> None:
+    """Also those that collapse into one row, and deletes by expiry told apart."""
+    dataset = dataset_of(database, history=History(retention_ms=86_400_000))
+    gone = delete(3, "a") | {"ttl_delete": True, "old_image": '{"pk":{"S":"a"}}'}
+    dataset.apply([changes([put(1, "a", v={"N": "1"}), put(2, "a", v={"N": "2"}), gone])])
+    shown = query(
+        database, "SELECT op, ttl_delete, old_image FROM orders_history ORDER BY sequence_number"
+    )
+    assert shown == [
+        ("modify", False, None), ("modify", False, None), ("remove", True, '{"pk":{"S":"a"}}'),
+    ]  # fmt: skip
+    assert read_items(database) == {}
+
+
+def test_history_forgets_what_is_past_the_retention(database: Database) -> None:
+    """Counted back from the newest change, by the records' own time."""
+    dataset = dataset_of(database, history=History(retention_ms=1_000))
+    dataset.apply([changes([put(1, "a")])])
+    later = put(2, "a") | {"created_at": 1_700_000_005_000}
+    dataset.apply([changes([later])])
+    assert query(database, "SELECT count(*) FROM orders_history") == [(1,)]
+
+
+def test_a_choice_is_stored_with_its_rows_and_comes_back(database: Database) -> None:
+    """The text holds all of it: equal texts mean equal choices."""
+    choice = Choice(9, ("a",), ("b",), "v > 1", 2, (("x", "DATE"),), Misfit.NULL)
+    assert Choice.from_text(choice.text()) == choice
+    assert len({choice.text(), Choice().text(), Choice(where="TRUE").text()}) == 3
+
+
+def test_attributes_beyond_max_columns_stay_reachable_in_extra(database: Database) -> None:
+    """Counted as columns are, the rest is plain JSON in `_extra`, and reads back exactly."""
+    dataset = dataset_of(database, max_columns=2)
+    first = item("a", v={"N": "1"}, w={"S": "x"}, z={"M": {"q": {"N": "1.5"}}})
+    rest = {name: value for name, value in first.items() if name != "pk"}
+    dataset.apply([changes([put(1, "a", **rest), put(2, "b", v={"N": "2"})])])
+    shown = query(database, "SELECT pk, v, _extra FROM orders ORDER BY pk")
+    assert shown == [("a", 1, '{"w":"x","z":{"q":1.5}}'), ("b", 2, None)]
+    assert read_items(database) == {"a": first, "b": item("b", v={"N": "2"})}
