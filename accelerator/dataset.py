@@ -181,7 +181,7 @@ def _host_ms() -> int:
 
 
 class Dataset:
-    """`now_ms` stamps rows of the system tables and decides nothing; `monotonic_s` times margins."""
+    """`now_ms` stamps rows of the system tables, no more; `monotonic_s` times scan margins."""
 
     def __init__(
         self,
@@ -199,9 +199,7 @@ class Dataset:
         self._live: _Load | None = None
         self._shadow: _Load | None = None
         self._progress = Progress()
-        self._history: HistoryTable | None = None
-        if spec.history is not None:
-            self._history = HistoryTable(database.writer, spec.name, spec.history)
+        self._history = self._open_history()
 
     # ---- what is stored -------------------------------------------------------------------
 
@@ -219,6 +217,7 @@ class Dataset:
             store = DuckDBCheckpointStore(cursor)
             loads = {g.role: self._open_load(catalog, g) for g in catalog.generations()}
             self._live, self._shadow = loads.get("live"), loads.get("shadow")
+            self._history = self._open_history()
             if self._live is None:
                 self._progress = Progress()
                 return None
@@ -442,7 +441,6 @@ class Dataset:
     def _fit(self, group: _Group, applied: Applied) -> list[_Work]:
         """Typed rows for every load that the group reaches; poison found on the way is set aside
         and the key's change before it counts instead."""
-        assert self._live is not None
         newest = self._newest()
         feeds = [load for load in (self._live, self._shadow) if load and self._is_fed(load)]
         while True:
@@ -682,6 +680,11 @@ class Dataset:
         table.has_extras = table.finds_extras()
         return _Load(generation, table)
 
+    def _open_history(self) -> HistoryTable | None:
+        if self.spec.history is None:
+            return None
+        return HistoryTable(self._database.writer, self.spec.name, self.spec.history)
+
     def _refuse_foreign(self, stored: SourceIdentity) -> None:
         region, account = _place(stored.table_arn)
         for said, is_stored, what in (
@@ -737,10 +740,11 @@ class _Group:
         self._scans: list[tuple[int, pa.Table]] = []
         self._all: list[tuple[int, pa.Table]] = []
         self._next = 0
-        self._keyed: pa.Table | None = None
-        self._scan_keyed: pa.Table | None = None
-        self._last: pa.Table | None = None
-        self._scan_last: pa.Table | None = None
+        self._keyed: pa.Table = _KEYED.empty_table()
+        self._scan_keyed: pa.Table = _KEYED.empty_table()
+        self._has_keys = False
+        self._last: pa.Table = _KEYED.empty_table()
+        self._scan_last: pa.Table = _KEYED.empty_table()
         self.poison: dict[int, str] = {}
         self.fills_snapshot = False
         self.records = 0
@@ -771,23 +775,23 @@ class _Group:
 
     def last_changes(self) -> pa.Table:
         """Keys (h, k) of all changes; `source` then yields the last readable change of each."""
-        if self._keyed is None:
+        if not self._has_keys:
             self._keyed = self._with_keys("changed", self._changes)
+            self._scan_keyed = self._with_keys("scanned", [table for _, table in self._scans])
+            self._has_keys = True
         self._last = self._last_per_key(self._keyed)
         return self.touched_keys()
 
     def touched_keys(self) -> pa.Table:
         """Keys of all changes, whatever became of them."""
-        assert self._keyed is not None
-        if self._keyed.num_rows == 0:
-            return KEYS.empty_table()
+        if not self.poison:
+            # One row per key already.
+            return self._last.select(["h", "k"])
         keyed = self._keyed.filter(pc.is_valid(self._keyed.column("k")))
         return keyed.select(["h", "k"]).group_by(["h", "k"]).aggregate([]).cast(KEYS)
 
     def scan_rows(self, since: Callable[[int], pa.Table]) -> pa.Table:
         """Keys of the scan rows that no change has passed, this group's own among them."""
-        if self._scan_keyed is None:
-            self._scan_keyed = self._with_keys("scanned", [table for _, table in self._scans])
         if self._scan_keyed.num_rows == 0:
             self._scan_last = self._scan_keyed.select(["i", "h", "k"])
             return KEYS.empty_table()
@@ -814,7 +818,6 @@ class _Group:
 
     def source(self, *, with_scan: bool) -> str:
         """The name of a relation (i, h, k, image) of the rows to write."""
-        assert self._last is not None and self._scan_last is not None
         chosen = self._last
         if with_scan:
             chosen = pa.concat_tables([chosen, self._scan_last])
@@ -832,7 +835,6 @@ class _Group:
             self._cursor.unregister(name)
 
     def operations(self) -> Counter[str]:
-        assert self._last is not None and self._scan_last is not None
         counts: Counter[str] = Counter()
         if self._changes and self._last.num_rows:
             ops = pa.concat_tables(self._changes).select(["i", "op"])
@@ -855,11 +857,10 @@ class _Group:
 
     def key_text(self, number: int) -> str | None:
         for keyed in (self._keyed, self._scan_keyed):
-            if keyed is not None:
-                found = keyed.filter(pc.equal(keyed.column("i"), number))
-                if found.num_rows:
-                    key: str | None = found.column("k")[0].as_py()
-                    return key
+            found = keyed.filter(pc.equal(keyed.column("i"), number))
+            if found.num_rows:
+                key: str | None = found.column("k")[0].as_py()
+                return key
         return None
 
     def _with_keys(self, what: str, tables: Sequence[pa.Table]) -> pa.Table:

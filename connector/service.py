@@ -20,6 +20,7 @@ import structlog
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
 from accelerator.dataset import Poison as RowPoison
+from accelerator.history import History
 from connector.applier import Applier
 from connector.aws import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
@@ -161,7 +162,7 @@ class Service:
     # While it runs
 
     def _reopen(self) -> None:
-        """DuckDB gave the file up: every connection is new, and what is committed is still there."""
+        """DuckDB gave the file up: every connection is new; what is committed is still there."""
         log.error("the data file is reopened", path=str(self.database.path))
         self.database.reopen()
         self.recorder.database_reopened()
@@ -212,7 +213,7 @@ class Service:
 
 
 def _in_turn(steps: Sequence[Step]) -> Step:
-    """One step over several datasets: each is offered to all of them, the earliest due time wins."""
+    """One step over several datasets: all get a turn, and the earliest due time is the answer."""
 
     def step(now_s: float) -> float | None:
         due = [due_s for due_s in (each(now_s) for each in steps) if due_s is not None]
@@ -222,13 +223,20 @@ def _in_turn(steps: Sequence[Step]) -> Step:
 
 
 def _spec(settings: Settings) -> DatasetSpec:
+    history = settings.history
     return DatasetSpec(
         name=settings.name,
         table_name=settings.table,
         region=settings.region,
         account=settings.account_id,
         max_columns=settings.max_columns,
+        include=settings.include or None,
+        exclude=settings.exclude,
+        where=settings.where,
+        unnest_depth=settings.unnest_depth,
+        pins=tuple((pin.name, pin.type) for pin in settings.columns),
         poison=RowPoison(settings.poison.value),
+        history=History(int(history.retention_s * 1000)) if history.enabled else None,
     )
 
 
