@@ -272,6 +272,7 @@ class Discovery:
         self._aws_time.observe(page.at_ms)
         if page.stream_status != self.facts.stream_status and self.facts.stream_status is not None:
             self.look_at_table_now()
+            self._next_listing_s = min(self._next_listing_s, self._next_wanted_s)
         self.facts = replace(self.facts, stream_status=page.stream_status, is_stream_gone=False)
 
     def _failed(self, error: SourceError, now_s: float) -> None:

@@ -64,7 +64,8 @@ class Unobserved:
 class StreamReader:
     """Reads one stream in one generation of positions. Thread-safe.
 
-    `on_news` is called, outside the lock, when a shard may have come free while pollers idle.
+    `on_news` is called, outside the lock, when a shard may have come free, or has ended so that its
+    children are asked for, while pollers and the discovery idle.
     """
 
     def __init__(
@@ -241,6 +242,8 @@ class StreamReader:
             page.nbytes,
         )
         self._observer.page_read(work.shard_id, read.records, page.nbytes)
+        if read.next_iterator is None:
+            self._on_news()
 
     def _failed(self, shard_id: str, error: Exception) -> None:
         self._observer.call_failed(shard_id, error)

@@ -101,6 +101,7 @@ class Reading:
         self.restart()
 
     def restart(self) -> None:
+        self.has_news = False
         self.sink = MemorySink()
         self.aws_time = AwsTime(self.clock)
         self.graph = ShardGraph(
@@ -120,6 +121,7 @@ class Reading:
             stream_arn=self.stream.stream_arn,
             generation=1,
             observer=self.watcher,
+            on_news=self.ring,
         )
         self.discovery = Discovery(
             self.stream,
@@ -132,6 +134,10 @@ class Reading:
             draw=lambda: 0.5,
             listing_every_s=self.listing_every_s,
         )
+
+    def ring(self) -> None:
+        """Wakes every loop."""
+        self.has_news = True
 
     def apply(self, most: int | None = None) -> None:
         """Commits what waits, oldest first."""
@@ -149,6 +155,7 @@ class Reading:
         end_s = self.clock.now_s + seconds
         steps = 0
         while True:
+            self.has_news = False
             dues = [self.discovery.step(self.clock.now_s), self.reader.step(self.clock.now_s)]
             if self.is_applying:
                 self.apply()
@@ -156,6 +163,8 @@ class Reading:
             if steps > most_steps:
                 raise AssertionError(f"a busy loop: {steps} steps in {seconds} s")
             due_s = min((due for due in dues if due is not None), default=end_s)
+            if self.has_news:
+                continue
             if self.clock.now_s >= end_s:
                 return steps
             self.pass_s(max(0.0, min(due_s, end_s) - self.clock.now_s))

@@ -7,7 +7,7 @@ import pytest
 from checkpoints.positions import Position, PositionKind, ShardState
 from connector.coverage import Coverage, Retention
 from connector.errors import ShardGone, Trimmed
-from connector.lineage import Listing, PageRead
+from connector.lineage import DONE, Listing, PageRead
 from connector.source import ListedShard
 from tests.builders import HOUR_MS, START_MS, pages, row, sequence
 from tests.unit.graph_driver import Driver, end
