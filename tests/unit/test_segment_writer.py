@@ -213,6 +213,20 @@ def test_a_hole_without_a_base_is_corruption() -> None:
         list(log_of(store).after(GENESIS))
 
 
+def test_a_hole_above_the_newest_base_is_corruption() -> None:
+    """A base helps only with what it holds."""
+    store = MemoryObjectStore()
+    writer = leader_of(store, FakeClock())
+    assert log_of(store).publish_base(writer.head, "whole")
+    append(writer, "one")
+    append(writer, "two")
+    store.expire(PIPELINE.segment_key(2))
+    with pytest.raises(LogCorrupt):
+        list(log_of(store).after(log_of(store).base(1).tip))
+    with pytest.raises(LogCorrupt):
+        log_of(store).head()
+
+
 def test_segments_written_while_a_listing_runs_are_no_hole() -> None:
     """A listing need not be a snapshot: what it left out is looked for before it is called lost."""
     store = MemoryObjectStore()
