@@ -61,8 +61,10 @@ CREATE VIEW IF NOT EXISTS dynaduck.datasets AS
     JOIN dynaduck.generations g ON g.dataset = s.dataset AND g.role = 'live'
     LEFT JOIN dynaduck.generations n ON n.dataset = s.dataset AND n.role = 'shadow';
 CREATE VIEW IF NOT EXISTS dynaduck.columns AS
-    SELECT c.dataset, CASE WHEN json_extract_string(g.fingerprint, '$.unnest_depth') = '0'
-            THEN c.attribute ELSE replace(c.attribute, chr(31), '.') END AS attribute, c.column_name, c.type, c.seen_types, c.widened_from, c.since
+    SELECT c.dataset,
+        CASE WHEN json_extract_string(g.fingerprint, '$.unnest_depth') = '0' THEN c.attribute
+            ELSE replace(c.attribute, chr(31), '.') END AS attribute,
+        c.column_name, c.type, c.seen_types, c.widened_from, c.since
     FROM dynaduck.column_rows c JOIN dynaduck.generations g
         ON g.dataset = c.dataset AND g.generation = c.generation AND g.role = 'live'
     ORDER BY c.dataset, c.column_id;

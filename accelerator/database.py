@@ -222,8 +222,7 @@ class Database:
                 row = first_row(cursor, query)
             finally:
                 cursor.close()
-        assert row is not None
-        return row
+        return row or ()
 
     def _connect(self) -> None:
         if not self.read_only:
@@ -272,10 +271,7 @@ class Database:
     def _prepare(self, writer: duckdb.DuckDBPyConnection) -> None:
         if self._before_lock is not None:
             self._before_lock(writer)
-        if self.read_only:
-            version = catalog.stored_format(writer)
-        else:
-            version = catalog.create(writer)
+        version = catalog.stored_format(writer) if self.read_only else catalog.create(writer)
         if version > catalog.FORMAT:
             raise FileTooNew(
                 f"{self.path} has the file format {version}; this dynaduck knows up to "

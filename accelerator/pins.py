@@ -70,12 +70,11 @@ class PinnedType:
         """The value, from the result of from_json by `structure`; NULL where it does not fit."""
         if self.element is not None:
             parts = [f"list_transform({document}.L, lambda x: {self.element.value_sql('x')})"]
-            for tag in ("SS", "NS", "BS"):
-                if tag in _keys(self.structure()):
-                    parts.append(
-                        f"list_transform({document}.{tag}, "
-                        f"lambda x: {self.element.text_sql('x', tag[0])})"
-                    )
+            parts += [
+                f"list_transform({document}.{tag}, lambda x: {self.element.text_sql('x', tag[0])})"
+                for tag in ("SS", "NS", "BS")
+                if tag in _keys(self.structure())
+            ]
             return f"coalesce({', '.join(parts)})"
         if self.fields:
             inner = ", ".join(
@@ -136,7 +135,8 @@ class PinnedType:
         if self.name in _INTEGERS:
             return f"CASE WHEN CAST({cast} AS VARCHAR) = {text} THEN {cast} END"
         if self.name.startswith("DECIMAL"):
-            back = f"CAST({cast} AS VARCHAR)"
+            # DECIMAL(p, p) is written without its leading zero.
+            back = f"regexp_replace(CAST({cast} AS VARCHAR), '^(-?)\\.', '\\10.')"
             back = (
                 f"CASE WHEN {back} LIKE '%.%' THEN rtrim(rtrim({back}, '0'), '.') ELSE {back} END"
             )

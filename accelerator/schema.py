@@ -261,7 +261,8 @@ def _widen_number(
         digits = seen.integer_digits
     else:
         digits = max(seen.integer_digits, integer_digits(column))
-    if digits + scale <= PRECISION:
+    # One digit at least before the point: DECIMAL(38, 38) is written without its leading zero.
+    if max(digits, 1) + scale <= PRECISION:
         return replace(column, kind=decimal, scale=scale)
     return replace(column, kind=text, scale=0)
 

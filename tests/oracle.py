@@ -73,10 +73,6 @@ def _number(text: str, sql_type: str) -> Any:
     return number_text(text)
 
 
-class JsonText(str):
-    """A number that stands in plain JSON as a string, since a double would not keep it."""
-
-
 def _plain(value: dict[str, Any]) -> Any:
     [(tag, content)] = value.items()
     if tag == "N":

@@ -1,4 +1,4 @@
-"""A dict is the model: whatever interleaving of stream, scan, replay and restart, rows end equal."""
+"""A dict is the model: under any order of stream, scan, replay and restart, rows end equal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Machine(RuleBasedStateMachine):
     def write(self, key: str, value: str) -> None:
         self.number += 1
         shard_id = SHARDS[KEYS.index(key) % 2]
-        values = {"N": {"N": str(self.number)}, "S": {"S": str(self.number)}}
+        values: dict[str, dict[str, Any]] = {"N": {"N": str(self.number)}, "S": {"S": str(self.number)}}
         values["M"] = {"M": {"v": {"N": str(self.number)}}}
         if value == "remove":
             if self.truth.pop(key, None) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -39,11 +39,16 @@ def dataset_of(database: Database, **settings: Any) -> Dataset:
     return begun(database, spec=DatasetSpec("orders", **settings))
 
 
+def utc(text: str) -> dt.datetime:
+    """A TIMESTAMP, which SQL hands out without its zone."""
+    return dt.datetime.fromisoformat(text + "+00:00").replace(tzinfo=None)
+
+
 PINNED = [
-    ("TIMESTAMP", {"S": "2024-05-06T07:08:09Z"}, datetime.datetime(2024, 5, 6, 7, 8, 9)),
-    ("TIMESTAMP", {"N": "1700000000"}, datetime.datetime(2023, 11, 14, 22, 13, 20)),
-    ("TIMESTAMP", {"N": "1700000000123"}, datetime.datetime(2023, 11, 14, 22, 13, 20, 123000)),
-    ("DATE", {"S": "2024-05-06"}, datetime.date(2024, 5, 6)),
+    ("TIMESTAMP", {"S": "2024-05-06T07:08:09Z"}, utc("2024-05-06T07:08:09")),
+    ("TIMESTAMP", {"N": "1700000000"}, utc("2023-11-14T22:13:20")),
+    ("TIMESTAMP", {"N": "1700000000123"}, utc("2023-11-14T22:13:20.123")),
+    ("DATE", {"S": "2024-05-06"}, dt.date(2024, 5, 6)),
     ("UUID", {"S": "00000000-0000-0000-0000-00000000000a"}, uuid.UUID(int=10)),
     ("DOUBLE", {"N": "0.1"}, 0.1),
     ("DECIMAL(10,2)", {"N": "12345.6"}, Decimal("12345.60")),
@@ -182,7 +187,7 @@ def test_pins_reach_into_unnested_maps(database: Database) -> None:
     """A pin may name a path."""
     dataset = dataset_of(database, unnest_depth=1, pins=(("a.when", "DATE"),))
     dataset.apply([changes([put(1, "a", a={"M": {"when": {"S": "2024-05-06"}}})])])
-    assert query(database, 'SELECT "a.when" FROM orders') == [(datetime.date(2024, 5, 6),)]
+    assert query(database, 'SELECT "a.when" FROM orders') == [(dt.date(2024, 5, 6),)]
 
 
 def test_history_keeps_every_change_with_its_time_and_cause(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The dataset's directed tests: each variant that looks right and is wrong, and what apply tells."""
+"""Directed tests: each variant that looks right and is wrong, and what apply tells."""
 
 from __future__ import annotations
 
