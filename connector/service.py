@@ -240,12 +240,6 @@ def _spec(settings: Settings) -> DatasetSpec:
     )
 
 
-def _history(settings: Settings) -> History | None:
-    if not settings.history.enabled:
-        return None
-    return History(retention_ms=int(settings.history.retention_s * 1000))
-
-
 def _aws(settings: Settings) -> AwsSettings:
     return AwsSettings(
         table=settings.table_arn or settings.table,
