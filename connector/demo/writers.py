@@ -10,6 +10,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,6 +19,7 @@ from connector.demo.films import KEY, Item
 
 TABLE: Final = "films"
 BATCH: Final = 25  # BatchWriteItem takes no more
+GONE: Final = 10  # of each batch that announces films, how many take one back
 NEW_IDS_FROM: Final = 1_000_000
 _PAUSE_S: Final = 0.02
 _MOST_FAILURES: Final = 20
@@ -31,6 +33,7 @@ class Writers:
         self.failures: list[Exception] = []
         self._client = client
         self._films = films
+        self._hits = sorted(films, key=_gross, reverse=True)
         self._seed = seed
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -67,7 +70,7 @@ class Writers:
                     return
 
     def _watch(self, rng: random.Random) -> None:
-        film = self._films[int(rng.paretovariate(0.6)) % len(self._films)]
+        film = self._hits[int(rng.paretovariate(0.6)) % len(self._hits)]
         self._update(film[KEY], "ADD Watched :n", {":n": {"N": "1"}})
         self.counts["updated"] += 1
 
@@ -75,15 +78,15 @@ class Writers:
         """New films by the batch, and some of the earlier ones taken out again."""
         first = NEW_IDS_FROM + self.counts["announced"]
         requests: list[dict[str, Any]] = [
-            {"PutRequest": {"Item": _announced(first + n, rng)}} for n in range(BATCH - 5)
+            {"PutRequest": {"Item": _announced(first + n, rng)}} for n in range(BATCH - GONE)
         ]
         if self.counts["announced"]:
-            gone = rng.sample(range(NEW_IDS_FROM, first), 5)
+            gone = rng.sample(range(NEW_IDS_FROM, first), GONE)
             requests += [{"DeleteRequest": {"Key": {KEY: {"N": str(n)}}}} for n in gone]
         self._client.batch_write_item(RequestItems={TABLE: requests})
-        self.counts["announced"] += BATCH - 5
-        self.counts["deleted"] += len(requests) - BATCH + 5
-        self._stopping.wait(0.3)
+        self.counts["announced"] += BATCH - GONE
+        self.counts["deleted"] += len(requests) - BATCH + GONE
+        self._stopping.wait(0.5)
 
     def _withdraw(self, rng: random.Random) -> None:
         """A film goes and, more often than not, comes back."""
@@ -136,6 +139,10 @@ class Writers:
             ExpressionAttributeValues=values,
             **more,
         )
+
+
+def _gross(film: Item) -> Decimal:
+    return Decimal(film["BoxOffice"].get("N", "0"))
 
 
 def _announced(number: int, rng: random.Random) -> Item:
