@@ -1,0 +1,76 @@
+"""How old the rows of a query are, read in the query's own transaction.
+
+Owns the two questions every query asks of the system tables before it runs: which relations a user
+may name, and what state and as-of time the datasets it names have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+# From worst to best: an answer over several datasets carries the worst of their states.
+_WORST_FIRST = (
+    "Error",
+    "Initializing",
+    "Snapshotting",
+    "CatchingUp",
+    "ShuttingDown",
+    "Lagging",
+    "Ready",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Of the datasets a query names, or of all when it names none.
+
+    as_of_ms   every change before this AWS time is in the rows; None while that is not proved
+    """
+
+    state: str | None = None
+    as_of_ms: int | None = None
+
+
+def visible_relations(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, str]:
+    """Views and tables of schema main, by their lower-cased names."""
+    rows = cursor.execute(
+        "SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal "
+        "AND database_name = current_database() UNION ALL "
+        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND NOT internal "
+        "AND database_name = current_database()"
+    ).fetchall()
+    return {str(name).lower(): str(name) for (name,) in rows}
+
+
+def read_freshness(cursor: duckdb.DuckDBPyConnection, relations: frozenset[str]) -> Freshness:
+    """The worst state and the smallest covered_until among the datasets.
+
+    A finished shard holds everything that was ever in it, so only unfinished ones count.
+    """
+    rows = cursor.execute(
+        """
+        SELECT d.status, min(epoch_ms(c.covered_until)),
+            count(*) FILTER (c.shard_id IS NOT NULL AND c.covered_until IS NULL)
+        FROM dynaduck.datasets d
+        LEFT JOIN dynaduck.checkpoints c ON c.dataset = d.dataset
+            AND c.generation = d.positions_generation AND c.state <> 'finished'
+        WHERE len($names) = 0 OR list_contains($names, d.dataset)
+        GROUP BY d.dataset, d.status
+        """,
+        {"names": sorted(relations)},
+    ).fetchall()
+    if not rows:
+        return Freshness()
+    states = [status for status, _, _ in rows]
+    covered = [None if unproved else as_of_ms for _, as_of_ms, unproved in rows]
+    return Freshness(
+        state=min(states, key=_rank),
+        as_of_ms=None if None in covered else min(int(ms) for ms in covered if ms is not None),
+    )
+
+
+def _rank(state: str) -> int:
+    return _WORST_FIRST.index(state) if state in _WORST_FIRST else 0

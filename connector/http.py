@@ -1,0 +1,459 @@
+"""The HTTP surface: routes, answers, and who may ask.
+
+Owns the mapping from HTTP to the service's facts and to the query runner; decides nothing about
+datasets. `server` runs the app, `status` shapes its documents, `accelerator.results` its rows.
+
+Every refusal is `{"error": {"code", "message", "hint"}}`. A result is streamed; when a query fails
+after its first rows the connection is cut, so no client takes a part for the whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from typing import Any, Protocol
+
+import anyio
+import msgspec
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from accelerator.gate_rules import MAX_TEXT_BYTES
+from accelerator.query import Query, QueryRunner
+from accelerator.query_errors import QueryCancelled, QueryError, QueryFailed
+from accelerator.results import MEDIA_TYPES, Encoder, encoder_for
+from connector.errors import DynaduckError
+from connector.parameters import decode_parameters
+from connector.status import ServiceFacts, rfc3339
+from metrics.prometheus import PrometheusExporter
+
+OPEN_PATHS = frozenset({"/health", "/v1/ready", "/metrics"})
+
+# JSON escapes can make a text six times as long, and parameters come beside it.
+_MAX_BODY_BYTES = 8 * MAX_TEXT_BYTES
+
+
+class UnknownDataset(DynaduckError):
+    code = "unknown_dataset"
+    default_hint = "`GET /v1/datasets` lists the datasets."
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What the app is made of. `token` None means: nobody needs one (loopback only)."""
+
+    facts: ServiceFacts
+    queries: QueryRunner
+    exporter: PrometheusExporter
+    token: str | None = None
+
+
+def build_app(surface: Surface) -> Starlette:
+    """The ASGI application. It holds no state of its own."""
+    endpoints = _Endpoints(surface)
+    routes = [
+        Route("/", endpoints.page),
+        Route("/health", endpoints.health),
+        Route("/metrics", endpoints.metrics),
+        Route("/v1/ready", endpoints.ready),
+        Route("/v1/status", endpoints.status),
+        Route("/v1/datasets", endpoints.datasets),
+        Route(
+            "/v1/datasets/{name}/acceleration/refresh",
+            endpoints.action(surface.facts.refresh, "Dataset refresh triggered for {}."),
+            methods=["POST"],
+        ),
+        Route(
+            "/v1/datasets/{name}/pause",
+            endpoints.action(
+                surface.facts.pause, "Dataset {} is paused; its data stays queryable."
+            ),
+            methods=["POST"],
+        ),
+        Route(
+            "/v1/datasets/{name}/resume",
+            endpoints.action(surface.facts.resume, "Dataset {} is reading again."),
+            methods=["POST"],
+        ),
+        Route("/v1/sql", endpoints.sql, methods=["POST"]),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Gatekeeper, token=surface.token)],
+        exception_handlers={
+            404: _no_such_path,
+            405: _wrong_method,
+            DynaduckError: _refused,
+            QueryError: _query_refused,
+            ClientDisconnect: _gone,
+        },
+    )
+
+
+class Gatekeeper:
+    """Lets through who has the token, and no web page of another origin.
+
+    The token comes as `Authorization: Bearer`, as `X-API-Key`, or as the password of Basic
+    authentication, which is what a browser asks its user for.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._refusal(request)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await refusal(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if request.method not in ("GET", "HEAD") and _is_foreign(request):
+            return error_response(
+                403, "foreign_origin", "Requests from pages of another origin are refused."
+            )
+        if request.url.path in OPEN_PATHS or self._token is None:
+            return None
+        if any(hmac.compare_digest(self._token, given) for given in _credentials(request)):
+            return None
+        answer = error_response(
+            401,
+            "unauthorized",
+            "This endpoint needs the token.",
+            "Send it as `Authorization: Bearer TOKEN` (runtime.http.token).",
+        )
+        answer.headers["WWW-Authenticate"] = 'Basic realm="dynaduck", charset="UTF-8"'
+        return answer
+
+
+def _is_foreign(request: Request) -> bool:
+    """True for a browser that sends a page of one origin's request to us, another."""
+    origin = request.headers.get("origin")
+    if origin is None:
+        return request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    return origin.partition("://")[2] != request.headers.get("host")
+
+
+def _credentials(request: Request) -> list[bytes]:
+    given = []
+    if (key := request.headers.get("x-api-key")) is not None:
+        given.append(key.encode("utf-8", "surrogateescape"))
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        given.append(value.strip().encode("utf-8", "surrogateescape"))
+    elif scheme.lower() == "basic":
+        with suppress(binascii.Error, ValueError):
+            given.append(base64.b64decode(value.strip(), validate=True).partition(b":")[2])
+    return given
+
+
+class _Endpoints:
+    def __init__(self, surface: Surface) -> None:
+        self._facts = surface.facts
+        self._queries = surface.queries
+        self._exporter = surface.exporter
+        limits = surface.queries.limits
+        # One thread per query that runs or waits; more than that are turned away by the runner.
+        self._threads = anyio.CapacityLimiter(limits.max_concurrent + limits.max_waiting + 8)
+
+    async def health(self, _request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def page(self, _request: Request) -> Response:
+        page = resources.files("connector").joinpath("status_page.html").read_text("utf-8")
+        return HTMLResponse(page, headers=_PAGE_HEADERS)
+
+    async def metrics(self, request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        body, content_type = await run_in_threadpool(self._exporter.render, accept)
+        return Response(body, headers={"content-type": content_type})
+
+    async def ready(self, _request: Request) -> Response:
+        readiness = await run_in_threadpool(self._facts.ready)
+        return json_response(readiness.to_json(), 200 if readiness.is_ready else 503)
+
+    async def status(self, _request: Request) -> Response:
+        status = await run_in_threadpool(self._facts.status)
+        return json_response(status.to_json())
+
+    async def datasets(self, _request: Request) -> Response:
+        status = await run_in_threadpool(self._facts.status)
+        return json_response(
+            [
+                {
+                    "from": f"dynamodb:{dataset.table_name}",
+                    "name": dataset.name,
+                    "acceleration_enabled": True,
+                    "refresh_mode": dataset.refresh_mode,
+                    "status": dataset.state.value,
+                    "rows": dataset.rows,
+                }
+                for dataset in status.datasets
+            ]
+        )
+
+    def action(
+        self, act: Callable[[str], None], message: str
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint that asks the service for something and does not wait for it."""
+
+        async def endpoint(request: Request) -> Response:
+            name = request.path_params["name"]
+            await run_in_threadpool(act, name)
+            return json_response({"message": message.format(name)}, 202)
+
+        return endpoint
+
+    async def sql(self, request: Request) -> Response:
+        make_encoder = encoder_for(request.headers.get("accept", ""))
+        if make_encoder is None:
+            return error_response(
+                406,
+                "not_acceptable",
+                "No result format fits the Accept header.",
+                f"There are: {', '.join(MEDIA_TYPES)}.",
+            )
+        sql, parameters = await _read_statement(request)
+        query = self._queries.open(sql, parameters, surface="http")
+        try:
+            await _unless_gone(request, query, lambda: self._in_thread(query.start))
+            encoder = make_encoder(query.schema, query.column_types)
+            # The first rows come before the status line: most failures show here.
+            first = await _unless_gone(request, query, lambda: self._in_thread(query.next_batch))
+        except BaseException:
+            query.cancel()
+            raise
+        headers = {"content-type": make_encoder.content_type, **_freshness(query)}
+        chunks = self._chunks(query, encoder, first)
+        codec = _codec_for(request.headers.get("accept-encoding", ""))
+        if codec is not None:
+            headers |= {"content-encoding": codec.name, "vary": "accept-encoding"}
+            chunks = _compressed(chunks, codec)
+        return StreamingResponse(chunks, headers=headers)
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        return await anyio.to_thread.run_sync(call, limiter=self._threads)
+
+    async def _chunks(
+        self, query: Query, encoder: Encoder, batch: pa.RecordBatch | None
+    ) -> AsyncIterator[bytes]:
+        try:
+            if lead := encoder.begin():
+                yield lead
+            while batch is not None:
+                yield await self._in_thread(partial(encoder.rows, batch))
+                batch = await self._in_thread(query.next_batch)
+            if tail := encoder.end():
+                yield tail
+        finally:
+            # Also reached when the client leaves: the task is cancelled at one of the awaits.
+            query.cancel()
+
+
+async def _unless_gone(request: Request, query: Query, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Awaits the call; a client that leaves meanwhile cancels the query, which ends the call."""
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            continue
+        query.cancel()
+
+    failure: QueryError | None = None
+    result = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        try:
+            result = await call()
+        except QueryError as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if isinstance(failure, QueryCancelled) and await request.is_disconnected():
+        raise ClientDisconnect
+    if failure is not None:
+        raise failure
+    return result
+
+
+async def _read_statement(request: Request) -> tuple[str, Any]:
+    """The SQL of the body, and its parameters: plain text, or JSON {"sql", "parameters"}."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            raise BodyTooLarge(f"The body has more than {_MAX_BODY_BYTES} bytes.")
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == "application/json":
+        return decode_parameters(bytes(body))
+    try:
+        return body.decode("utf-8"), None
+    except UnicodeDecodeError:
+        raise QueryFailed("The body is not UTF-8 text.") from None
+
+
+class BodyTooLarge(QueryError):
+    code = "too_large"
+    http_status = 413
+
+
+def _freshness(query: Query) -> dict[str, str]:
+    headers = {}
+    if query.freshness.state is not None:
+        headers["x-dynaduck-state"] = query.freshness.state
+    if query.freshness.as_of_ms is not None:
+        headers["x-dynaduck-as-of"] = rfc3339(query.freshness.as_of_ms)
+    return headers
+
+
+# -- compression ----------------------------------------------------------------------------------
+
+
+class _Codec(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+class _Gzip:
+    name = "gzip"
+
+    def __init__(self) -> None:
+        self._deflate = zlib.compressobj(5, zlib.DEFLATED, 31)
+
+    def feed(self, data: bytes) -> bytes:
+        return self._deflate.compress(data)
+
+    def finish(self) -> bytes:
+        return self._deflate.flush()
+
+
+class _Zstd:
+    name = "zstd"
+
+    def __init__(self) -> None:
+        self._sink = _Taken()
+        self._stream = pa.CompressedOutputStream(pa.PythonFile(self._sink, "w"), "zstd")
+
+    def feed(self, data: bytes) -> bytes:
+        self._stream.write(data)
+        return self._sink.take()
+
+    def finish(self) -> bytes:
+        self._stream.close()
+        return self._sink.take()
+
+
+class _Taken:
+    """A file that is emptied by reading it."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.closed = True
+
+    def take(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+
+def _codec_for(accept_encoding: str) -> _Codec | None:
+    accepted = {}
+    for part in accept_encoding.split(","):
+        name, *options = (piece.strip().lower() for piece in part.split(";"))
+        accepted[name] = not any(o in ("q=0", "q=0.0", "q=0.00", "q=0.000") for o in options)
+    if accepted.get("zstd"):
+        return _Zstd()
+    if accepted.get("gzip"):
+        return _Gzip()
+    return None
+
+
+async def _compressed(chunks: AsyncIterator[bytes], codec: _Codec) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        if data := codec.feed(chunk):
+            yield data
+    yield codec.finish()
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+_PAGE_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+def json_response(document: Any, status: int = 200) -> Response:
+    return Response(
+        msgspec.json.encode(document),
+        status,
+        headers={"content-type": "application/json", "cache-control": "no-store"},
+    )
+
+
+def error_response(status: int, code: str, message: str, hint: str = "") -> Response:
+    return json_response({"error": {"code": code, "message": message, "hint": hint}}, status)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, DynaduckError):
+        raise error
+    status = 404 if isinstance(error, UnknownDataset) else 409
+    return error_response(status, error.code, error.message, error.hint)
+
+
+async def _query_refused(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, QueryError):
+        raise error
+    answer = error_response(error.http_status, error.code, str(error), error.hint)
+    if error.http_status in (429, 503):
+        answer.headers["retry-after"] = "1"
+    return answer
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)
+
+
+async def _no_such_path(request: Request, _error: Exception) -> Response:
+    return error_response(404, "no_such_path", f"There is nothing at {request.url.path[:200]}.")
+
+
+async def _wrong_method(request: Request, _error: Exception) -> Response:
+    return error_response(405, "wrong_method", f"{request.method} is not what this path takes.")
