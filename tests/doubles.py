@@ -32,7 +32,7 @@ class FakeClock:
     def __init__(self, now_s: float = 1000.0) -> None:
         self.now_s = now_s
         self.slept: list[float] = []
-        self.on_sleep: Callable[[], None] = lambda: None
+        self.on_sleep: Callable[[], object] = lambda: None
 
     def monotonic_s(self) -> float:
         return self.now_s
@@ -106,7 +106,7 @@ class ScriptedItemStore:
         self.inner: ItemStore = inner or MemoryItemStore()
         self.script = deque(script)
         self.calls: list[str] = []
-        self.before_write: Callable[[], None] = lambda: None
+        self.before_write: Callable[[], object] = lambda: None
 
     def get(self, pk: str, sk: str) -> Item | None:
         self.calls.append("get")

@@ -74,6 +74,8 @@ def test_a_released_lease_is_taken_at_once(items: ItemStore) -> None:
     held = elected(leases, "a", clock)
     held.mark_initialized()
     assert held.release()
+    assert held.guard.is_fenced()
+    assert held.step() is None
     started_s = clock.now_s
     taken = elected(leases, "b", clock)
     assert (taken.epoch, taken.row.is_initialized, clock.now_s) == (2, True, started_s)
