@@ -27,6 +27,7 @@ from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
 from accelerator.fitting import Fitted, Fitter
 from accelerator.history import History, HistoryTable
 from accelerator.progress import Progress, StagedProgress
+from accelerator.readback import read_rows
 from accelerator.rows import RowTable
 from accelerator.schema import Alteration, Plan, Seen, initial
 from accelerator.sql import identifier
@@ -546,6 +547,51 @@ class Dataset:
         if self._database.wants_checkpoint or any(change.retyped for change in alterations):
             self._database.checkpoint()
 
+    def promote(self, *, max_rows: int = 20_000) -> int:
+        """Gives attributes that wait in `_extra` for memory their columns; rows rewritten.
+
+        Call it when quiet, until it returns 0: each call is one transaction over at most
+        `max_rows` rows. Attributes beyond max_columns stay where they are.
+        """
+        promoted = 0
+        with self._database.translated():
+            for load in (self._live, self._shadow):
+                if load is not None and load.table.may_promote:
+                    promoted += self._promote(load, max_rows)
+        return promoted
+
+    def _promote(self, load: _Load, max_rows: int) -> int:
+        cursor = self._database.writer
+        condition = f"WHERE _extra IS NOT NULL LIMIT {max_rows}"
+        found = list(read_rows(cursor, load.table, condition))
+        if not found:
+            return 0
+        images = [image for _, image in found]
+        waiting = pa.table(
+            {
+                "i": pa.array(range(len(found)), pa.int64()),
+                "h": pa.array([keys.hash_of(key) for key, _ in found], pa.uint64()),
+                "k": pa.array([key for key, _ in found], pa.string()),
+                "image": pa.array(images, pa.string()),
+            }
+        )
+        cursor.register("waiting_rows", waiting)
+        try:
+            fitter = Fitter(cursor, "waiting_rows", images.__getitem__)
+            fitted = fitter.fit(load.table.plan, self._grower(load))
+        finally:
+            cursor.unregister("waiting_rows")
+        if len(fitted.plan.columns) == len(load.table.plan.columns) or fitted.poison:
+            return 0
+        work = _Work(load, fitted, waiting.select(["h", "k"]))
+        with self._database.transaction() as transaction:
+            change = self._alter(work)
+            self._write(transaction, work)
+            Catalog(transaction, self.spec.name).save_columns(load.generation.generation, change)
+        load.table.plan = fitted.plan
+        self._database.checkpoint()
+        return len(found)
+
     # ---- scan tickets ---------------------------------------------------------------------
 
     def open_scan_ticket(self) -> int:
@@ -916,6 +962,8 @@ class _Group:
             bad = pa.array(list(self.poison), pa.int64())
             keyed = keyed.filter(pc.invert(pc.is_in(keyed.column("i"), bad)))
         if keyed.num_rows == 0:
+            return keyed
+        if pc.count_distinct(keyed.column("h")).as_py() == keyed.num_rows:
             return keyed
         last = keyed.group_by(["h", "k"]).aggregate([("i", "max")])
         return last.rename_columns({"i_max": "i"}).select(["i", "h", "k"]).cast(_KEYED)

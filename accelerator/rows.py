@@ -102,6 +102,11 @@ class RowTable:
     def count(self) -> int:
         return count(self._cursor, f"SELECT count(*) FROM {self.qualified_name}")
 
+    @property
+    def may_promote(self) -> bool:
+        """Whether attributes without a column may get one."""
+        return self.has_extras and len(self.plan.columns) < self.plan.choice.max_columns
+
     def finds_extras(self) -> bool:
         query = f"SELECT 1 FROM {self.qualified_name} WHERE _extra IS NOT NULL LIMIT 1"
         return first_row(self._cursor, query) is not None

@@ -10,7 +10,11 @@ def identifier(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    quoted = "'" + text.replace("'", "''") + "'"
+    if "\0" not in quoted:
+        return quoted
+    # DuckDB 1.5 ends a statement's text at NUL.
+    return "(" + quoted.replace("\0", "' || chr(0) || '") + ")"
 
 
 def json_text(value: object) -> str:

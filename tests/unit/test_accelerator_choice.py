@@ -229,3 +229,35 @@ def test_attributes_beyond_max_columns_stay_reachable_in_extra(database: Databas
     shown = query(database, "SELECT pk, v, _extra FROM orders ORDER BY pk")
     assert shown == [("a", 1, '{"w":"x","z":{"q":1.5}}'), ("b", 2, None)]
     assert read_items(database) == {"a": first, "b": item("b", v={"N": "2"})}
+
+
+def test_columns_over_the_memory_budget_wait_in_extra_and_are_promoted(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New attributes beyond what memory allows wait in `_extra`, and get columns when quiet."""
+    dataset = dataset_of(database)
+    wide: dict[str, Any] = {f"a{n}": {"N": str(n)} for n in range(5)}
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "room_for_columns", lambda rows: 2)
+        applied = dataset.apply([changes([put(1, "a", **wide), put(2, "b", a4={"S": "x"})])])
+        assert len(applied.columns_added) == 2
+        assert applied.dead_letters == 0
+        assert query(database, "SELECT count(*) FROM orders WHERE _extra IS NOT NULL") == [(2,)]
+        assert dataset.promote() == 2
+        assert query(database, "SELECT count(*) FROM dynaduck.columns") == [(5,)]
+    again = Dataset(database, DatasetSpec("orders"))
+    again.load()
+    assert again.promote() == 2
+    assert again.promote() == 0
+    assert query(database, "SELECT pk, a0, a3, CAST(a4 AS VARCHAR) FROM orders ORDER BY pk") == [
+        ("a", 0, 3, "4"), ("b", None, None, '"x"'),
+    ]  # fmt: skip
+    assert read_items(database) == {"a": item("a", **wide), "b": item("b", a4={"S": "x"})}
+
+
+def test_a_name_with_a_nul_has_its_column(database: Database) -> None:
+    """DuckDB 1.5 ends a statement at NUL; the name is listed, the value is exact."""
+    dataset = dataset_of(database)
+    odd: dict[str, Any] = {"a\0b": {"M": {"x\0": {"N": "1"}}}, "\0": {"NULL": True}}
+    dataset.apply([changes([put(1, "k", **odd)])])
+    assert read_items(database) == {"k": item("k", **odd)}
