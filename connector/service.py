@@ -126,11 +126,11 @@ class Service:
     def _replication(self, settings: Settings, retention: Retention) -> Replication:
         recorder = self.recorder.dataset(settings.name)
         aws_time = AwsTime(self.clock)
-        source = AwsSource(_aws(settings), clock=self.clock, on_call=_counted(recorder))
+        source = AwsSource(aws_of(settings), clock=self.clock, on_call=_counted(recorder))
         self._sources.append(source)
         dataset = Dataset(
             self.database,
-            _spec(settings),
+            spec_of(settings),
             now_ms=aws_time.now_ms,
             monotonic_s=self.clock.monotonic_s,
             scan_margin_s=0.0 if settings.scan_consistent_read else EVENTUAL_MARGIN_S,
@@ -222,7 +222,8 @@ def _in_turn(steps: Sequence[Step]) -> Step:
     return step
 
 
-def _spec(settings: Settings) -> DatasetSpec:
+def spec_of(settings: Settings) -> DatasetSpec:
+    """What the settings ask of the dataset."""
     history = settings.history
     return DatasetSpec(
         name=settings.name,
@@ -240,7 +241,8 @@ def _spec(settings: Settings) -> DatasetSpec:
     )
 
 
-def _aws(settings: Settings) -> AwsSettings:
+def aws_of(settings: Settings) -> AwsSettings:
+    """How the dataset's table is reached."""
     return AwsSettings(
         table=settings.table_arn or settings.table,
         region=settings.region,
