@@ -10,30 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Any, Protocol
 
-
-class DatasetState(StrEnum):
-    INITIALIZING = "Initializing"
-    SNAPSHOTTING = "Snapshotting"
-    CATCHING_UP = "CatchingUp"
-    READY = "Ready"
-    LAGGING = "Lagging"
-    ERROR = "Error"
-    SHUTTING_DOWN = "ShuttingDown"
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a dataset is not Ready, or what an operator should know although it is.
-
-    `code` is stable; `message` is one sentence; `remedy` is what the operator does, if anything.
-    """
-
-    code: str
-    message: str
-    remedy: str | None = None
+from connector.health import DatasetState
+from connector.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +136,7 @@ class Readiness:
         return {
             "ready": self.is_ready,
             "reasons": [
-                {"dataset": name, "state": state.value, **_plain(reason)}
+                {"dataset": name, "state": state.value, **_of_reason(reason)}
                 for name, (state, reasons) in sorted(self.datasets.items())
                 for reason in reasons or (_unexplained(state),)
             ],
@@ -181,11 +162,22 @@ class ServiceFacts(Protocol):
 
 
 def _unexplained(state: DatasetState) -> Reason:
-    return Reason(code=f"state_{state.name.lower()}", message=f"The dataset is {state.value}.")
+    return Reason(f"state_{state.name.lower()}", f"The dataset is {state.value}.", "")
+
+
+def _of_reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "code": reason.code,
+        "message": reason.sentence,
+        "remedy": reason.remedy,
+        "blocks": reason.blocks,
+    }
 
 
 def _plain(value: object) -> Any:
     """Dataclasses as objects, `x_ms` points in time as RFC 3339 under the name `x`."""
+    if isinstance(value, Reason):
+        return _of_reason(value)
     if is_dataclass(value) and not isinstance(value, type):
         document = {}
         for field in fields(value):
