@@ -1,4 +1,4 @@
-"""Runs the tests of the checkpoint store's requirements and says which have one: `make requirements`.
+"""Runs the tests of the checkpoint store's requirements and counts them: `make requirements`.
 
 Owns the count of R1 to R35 over tests marked with `requirement`. A requirement counts when it has
 tests and all of them passed. Must not know what any of them asks for.

@@ -311,6 +311,22 @@ def test_a_holder_stops_before_anyone_can_start() -> None:
         LeaseTimes(observe_s=25.0)
 
 
+@pytest.mark.requirement("R17")
+@pytest.mark.parametrize("rate", [1.0, 1.1, 1.19])
+def test_a_thief_with_a_fast_clock_comes_too_late(rate: float) -> None:
+    """Though its clock runs up to a fifth faster, the holder's trust is over when it may steal."""
+    world = World()
+    held = world.held("a")
+    fast = FakeClock()
+    candidate = world.candidate("b", fast)
+    found = candidate.step()
+    while not isinstance(found, HeldLease):
+        fast.advance(0.1 * rate)
+        world.clock.advance(0.1)
+        found = candidate.step()
+    assert held.guard.is_fenced()
+
+
 @pytest.mark.requirement("R35")
 def test_lease_times_are_the_documented_constants() -> None:
     """30 s of observation and a renewal each 10 s; no setting changes them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -12,11 +12,11 @@ from tests.requirements import REQUIREMENTS, Ledger
 
 def item(nodeid: str, *names: str) -> pytest.Item:
     marks = [SimpleNamespace(args=(name,)) for name in names]
-    return cast("Any", SimpleNamespace(nodeid=nodeid, iter_markers=lambda _: marks))
+    return cast("pytest.Item", SimpleNamespace(nodeid=nodeid, iter_markers=lambda _: marks))
 
 
 def report(nodeid: str, *, passed: bool, when: str = "call") -> pytest.TestReport:
-    return cast("Any", SimpleNamespace(nodeid=nodeid, passed=passed, when=when))
+    return cast("pytest.TestReport", SimpleNamespace(nodeid=nodeid, passed=passed, when=when))
 
 
 def test_a_requirement_is_met_when_all_its_tests_passed() -> None:
