@@ -3,7 +3,7 @@
 Owns the encoding of segments and bases. Must not know the log, or what applies a Batch.
 
 Any Parquet reader shows a segment's changes. zstd level 1 with dictionaries for the two columns
-that repeat was the smallest and the fastest of what was tried (docs/decisions). Which scan rows win
+that repeat made the smallest objects of what was tried (docs/decisions). Which scan rows win
 is decided before a SNAPSHOT segment is written, so that its replay compares nothing: its Batch
 carries a ticket that no commit is later than.
 """
@@ -51,7 +51,7 @@ class SegmentFile:
         """A whole Parquet object. Raises ValueError when payload and header differ in kind."""
         rows = _rows_for(header, payload)
         sink = BytesIO()
-        # Without the Arrow schema in the footer a small segment is a fifth smaller; these types
+        # Without the Arrow schema in the footer a small segment is a quarter smaller; these types
         # come back the same without it.
         with pq.ParquetWriter(
             sink,
