@@ -23,6 +23,7 @@ from accelerator import catalog
 from accelerator.errors import (
     AcceleratorError,
     DatabaseClosed,
+    DatabaseInvalidated,
     DirectoryUnwritable,
     FileTooNew,
     translate,
@@ -162,6 +163,15 @@ class Database:
         self._connect()
         self.reopened += 1
 
+    def is_invalidated(self) -> bool:
+        """Whether DuckDB has given up on the open file. Writer's lock."""
+        try:
+            with self.translated():
+                self.writer.execute("SELECT 1").fetchall()
+        except DatabaseInvalidated:
+            return True
+        return False
+
     def close(self) -> None:
         """Checkpoints and closes. Idempotent."""
         self._disconnect()
@@ -206,6 +216,13 @@ class Database:
     def memory_bytes(self) -> int:
         """What DuckDB's buffers hold now."""
         row = self._one("SELECT sum(memory_usage_bytes) FROM duckdb_memory()")
+        return int(row[0] or 0)
+
+    def working_bytes(self) -> int:
+        """What statements hold beyond the table data that DuckDB keeps cached and can let go."""
+        row = self._one(
+            "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag <> 'BASE_TABLE'"
+        )
         return int(row[0] or 0)
 
     def blocks(self) -> Blocks:

@@ -45,30 +45,44 @@ def visible_relations(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, str]:
     return {str(name).lower(): str(name) for (name,) in rows}
 
 
-def read_freshness(cursor: duckdb.DuckDBPyConnection, relations: frozenset[str]) -> Freshness:
+def read_freshness(
+    cursor: duckdb.DuckDBPyConnection,
+    relations: frozenset[str],
+    live: Mapping[str, Freshness] | None = None,
+) -> Freshness:
     """The worst state and the smallest covered_until among the datasets.
 
-    A finished shard holds everything that was ever in it, so only unfinished ones count.
+    A finished shard holds everything that was ever in it, so only unfinished ones count; rows that
+    a snapshot has not completed are proved for no time at all.
+
+    live   by dataset, what was known right before this transaction began: what was committed then
+           is in its snapshot, and positions of idle shards are stored rarely
     """
     rows = cursor.execute(
         """
-        SELECT d.status, min(epoch_ms(c.covered_until)),
-            count(*) FILTER (c.shard_id IS NOT NULL AND c.covered_until IS NULL)
+        SELECT d.dataset, d.status, min(epoch_ms(c.covered_until)),
+            count(*) FILTER (c.shard_id IS NOT NULL AND c.covered_until IS NULL),
+            d.snapshot_state IN ('done', 'none')
         FROM dynaduck.datasets d
         LEFT JOIN dynaduck.checkpoints c ON c.dataset = d.dataset
             AND c.generation = d.positions_generation AND c.state <> 'finished'
         WHERE len($names) = 0 OR list_contains($names, d.dataset)
-        GROUP BY d.dataset, d.status
+        GROUP BY d.dataset, d.status, d.snapshot_state
         """,
         {"names": sorted(relations)},
     ).fetchall()
     if not rows:
         return Freshness()
-    states = [status for status, _, _ in rows]
-    covered = [None if unproved else as_of_ms for _, as_of_ms, unproved in rows]
+    known = []
+    for dataset, status, covered_ms, unproved, is_loaded in rows:
+        now = (live or {}).get(dataset, Freshness())
+        stored_ms = None if unproved or not is_loaded or covered_ms is None else int(covered_ms)
+        proved = [ms for ms in (stored_ms, now.as_of_ms) if ms is not None]
+        known.append(Freshness(now.state or status, max(proved, default=None)))
+    as_of = [one.as_of_ms for one in known]
     return Freshness(
-        state=min(states, key=_rank),
-        as_of_ms=None if None in covered else min(int(ms) for ms in covered if ms is not None),
+        state=min((one.state or "" for one in known), key=_rank),
+        as_of_ms=None if None in as_of else min(ms for ms in as_of if ms is not None),
     )
 
 

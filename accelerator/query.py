@@ -78,13 +78,15 @@ class _Room:
     monotonic_s: Callable[[], float]
     observer: Callable[[QueryReport], None] | None
     on_fatal: Callable[[AcceleratorError], None] | None
+    live: Callable[[], Mapping[str, Freshness]]
 
 
 class QueryRunner:
     """Hands out queries. Thread-safe.
 
     `observer` is called once per query when it is over, from whatever thread ended it. `on_fatal`
-    is called when DuckDB gave up on the open database: the owner reopens it.
+    is called when DuckDB gave up on the open database: the owner reopens it. `live` is asked right
+    before a query's transaction begins, for the state and the as-of time of each dataset.
     """
 
     def __init__(
@@ -95,10 +97,11 @@ class QueryRunner:
         monotonic_s: Callable[[], float] = time.monotonic,
         observer: Callable[[QueryReport], None] | None = None,
         on_fatal: Callable[[AcceleratorError], None] | None = None,
+        live: Callable[[], Mapping[str, Freshness]] = dict,
     ) -> None:
         self.limits = limits
         self._slots = Slots(limits, monotonic_s)
-        self._room = _Room(readers, limits, self._slots, monotonic_s, observer, on_fatal)
+        self._room = _Room(readers, limits, self._slots, monotonic_s, observer, on_fatal, live)
 
     def open(self, sql: str, parameters: Parameters = None, *, surface: str = "internal") -> Query:
         """A query that has not started; `start` it, read it, close it (or use it in `with`)."""
@@ -173,9 +176,10 @@ class Query:
             with self._in_use:
                 self.raise_if_stopped()
                 cursor = self._open_cursor()
+                live = self._room.live()
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 verdict = admit(cursor, self.sql, visible_relations(cursor), self._parameters)
-                self.freshness = read_freshness(cursor, verdict.relations)
+                self.freshness = read_freshness(cursor, verdict.relations, live)
                 self.raise_if_stopped()
                 self._reader, self.column_types = _execute(
                     cursor, self.sql, self._parameters, self._room.limits.batch_rows

@@ -6,11 +6,9 @@ is a call into the room that does the work.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
@@ -20,11 +18,12 @@ from typing import Annotated, ParamSpec
 import typer
 
 from accelerator.errors import AcceleratorError
-from connector import interim_http
 from connector.config import Config, find_file, load, parse_flags
 from connector.config.durations import parse_duration
 from connector.errors import DynaduckError
+from connector.logs import LogFormat, configure_logs
 from connector.service import Service
+from connector.sidecar import Sidecar
 from connector.sync import sync_once
 
 P = ParamSpec("P")
@@ -42,7 +41,6 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-LOOK_EVERY_S = 0.1
 ANY_SETTING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
@@ -93,6 +91,9 @@ def configuration(file: Path | None, tables: list[str] | None, rest: list[str]) 
     config = load(find_file(file, os.environ, Path.cwd()), os.environ, flags)
     for warning in config.warnings:
         sys.stderr.write(f"dynaduck: warning: {warning}\n")
+    runtime = config.runtime
+    log_format = LogFormat.JSON if runtime.log_format.value == "json" else LogFormat.CONSOLE
+    configure_logs(log_format, level=runtime.log_level.value)
     return config
 
 
@@ -100,21 +101,14 @@ def configuration(file: Path | None, tables: list[str] | None, rest: list[str]) 
 @exits
 def run(context: typer.Context, config: ConfigFile = None, table: Tables = None) -> Exit:
     """The service: snapshot, stream, serve, until SIGTERM. Any setting is a flag."""
-    service = Service(configuration(config, table, context.args))
-    stopped = threading.Event()
+    sidecar = Sidecar(configuration(config, table, context.args))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    server = interim_http.start(service)
-    service.start()
-    while not stopped.wait(LOOK_EVERY_S) and service.refusal is None:
-        pass
-    refusal = service.refusal
-    is_drained = service.stop()
-    server.should_exit = True
-    if refusal is not None:
-        tell(refusal)
+        signal.signal(number, lambda *_: sidecar.stop())
+    outcome = sidecar.run()
+    if isinstance(outcome, DynaduckError):
+        tell(outcome)
         return Exit.REFUSED
-    return Exit.DONE if is_drained else Exit.FAILED
+    return Exit.DONE if outcome else Exit.FAILED
 
 
 @app.command(context_settings=ANY_SETTING)
@@ -123,7 +117,9 @@ def sync(
     context: typer.Context,
     config: ConfigFile = None,
     table: Tables = None,
-    once: Annotated[bool, typer.Option("--once", help="The only mode: catch up, then exit.")] = True,
+    once: Annotated[
+        bool, typer.Option("--once", help="The only mode: catch up, then exit.")
+    ] = True,
     deadline: Annotated[
         str | None, typer.Option(metavar="D", help="Give up after this, such as 10m.")
     ] = None,

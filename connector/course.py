@@ -53,6 +53,7 @@ class Course:
 
     positions_generation   the set that is read
     filling                the generation of rows that a scan fills, None when there is no scan
+    items_estimated        what DescribeTable said, up to six hours old
     scan_end_ms            AWS time that every shard has to pass before the scan's rows are right
     """
 
@@ -73,6 +74,7 @@ class Course:
         self.filling: int | None = None
         self.scan_end_ms = stored.scan_ended_at_ms
         self.scanner: Scanner | None = None
+        self.items_estimated: int | None = None
         self._around = around
         self._positioned_s: float | None = None
         self._is_closed = False

@@ -98,6 +98,7 @@ class Replication:
         self._start_due_s = float("-inf")
         self._waits_for: Trouble | None = None
         self._started_ms: int | None = None
+        self._items_estimated: int | None = None
         self._dead_letters = 0
         self._forget_due_s = 0.0
         self._told: tuple[str, ...] | None = None
@@ -190,6 +191,7 @@ class Replication:
         table = self._around.source.describe_table()
         self._around.aws_time.observe(table.at_ms)
         self._started_ms = self._started_ms or table.at_ms
+        self._items_estimated = table.item_count
         if self._halted is not None:
             self._refresh_asked.clear()
             self._reinitialize(Cause(self._halted.code), table, now_s)
@@ -252,6 +254,7 @@ class Replication:
         self.course = Course(
             self._around, self.stored, self, reads_everything=reads_everything, now_s=now_s
         )
+        self.course.items_estimated = self._items_estimated
         self._around.ring_readers()
 
     def _failed(self, error: Exception, now_s: float) -> None:
@@ -631,6 +634,22 @@ class Replication:
         if course is None or stored is None or stored.shadow_generation is not None:
             return False
         return self._is_loaded and course.reader.has_passed(at_ms)
+
+    @property
+    def covered_until_ms(self) -> int | None:
+        """AWS time before which every change is in the rows that are served; None: unproved."""
+        stored = self.stored
+        if stored is None or stored.is_frozen or not self._is_loaded:
+            return None
+        return self.health.covered_until_ms
+
+    @property
+    def aws_now_ms(self) -> int | None:
+        return self._around.aws_time.now_ms()
+
+    @property
+    def open_dead_letters(self) -> int:
+        return self._dead_letters
 
     @property
     def started_ms(self) -> int | None:

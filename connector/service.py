@@ -71,7 +71,7 @@ class Service:
         except BaseException:
             self.database.close()
             raise
-        self.applier = Applier(self.replications, self.writing, self._reopen, self.clock)
+        self.applier = Applier(self.replications, self.writing, self.reopen, self.clock)
         self._pollers = self._pool("poller", POLLERS, [r.poll for r in self.replications])
         self._scanners = self._pool("scanner", SCANNERS, [r.scan for r in self.replications])
         self._control = [
@@ -161,8 +161,17 @@ class Service:
 
     # While it runs
 
+    def reopen(self) -> None:
+        """DuckDB gave the file up: every connection is new; what is committed is still there.
+
+        Whoever meets it first says so, the writer or a query; an instance that answers is kept.
+        """
+        with self.writing:
+            if not self.database.is_invalidated():
+                return
+            self._reopen()
+
     def _reopen(self) -> None:
-        """DuckDB gave the file up: every connection is new; what is committed is still there."""
         log.error("the data file is reopened", path=str(self.database.path))
         self.database.reopen()
         self.recorder.database_reopened()

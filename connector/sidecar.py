@@ -1,0 +1,167 @@
+"""`dynaduck run`: the service with its surfaces, until it is told to end.
+
+Owns the order of start and end, and the watch that keeps a greedy query from taking the writer's
+memory. A request never waits for the service to be ready: liveness and reasons are served at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from importlib.metadata import version
+from typing import Final
+
+import duckdb
+import structlog
+
+from accelerator.errors import AcceleratorError
+from accelerator.query import QueryReport, QueryRunner
+from accelerator.query_slots import QueryLimits
+from connector.config import Config, Secret, Source
+from connector.errors import ConfigError, DynaduckError
+from connector.http import Surface, build_app
+from connector.loops import Bell, Loop
+from connector.progress import progress_display
+from connector.report import Report
+from connector.server import Bind, HttpServer, TlsFiles, check_bind
+from connector.service import Service
+from metrics.prometheus import PrometheusExporter
+
+LOOK_EVERY_S: Final = 0.1
+WATCH_EVERY_S: Final = 0.1
+WORKING_SHARE: Final = 0.7
+"""Part of memory_limit that statements may hold before the query that has run longest is stopped."""
+
+log = structlog.get_logger(__name__)
+
+
+class Sidecar:
+    """One service and what answers for it. `run` blocks; `stop` may be called from anywhere."""
+
+    def __init__(self, config: Config) -> None:
+        bind = _bind(config)
+        _refuse_unbuilt(config)
+        self._stopped = threading.Event()
+        self.service = Service(config)
+        report = Report(self.service)
+        query = config.runtime.query
+        self._queries = QueryRunner(
+            self.service.database,
+            QueryLimits(
+                max_concurrent=query.max_concurrent,
+                timeout_s=query.timeout_s,
+                max_rows=query.max_rows,
+            ),
+            observer=self._count_query,
+            on_fatal=self._reopen,
+            live=report.freshness,
+        )
+        exporter = PrometheusExporter(self.service.recorder)
+        token = _revealed(config.runtime.http.token)
+        app = build_app(Surface(report, self._queries, exporter, token))
+        self.http = HttpServer(app, bind)
+        self._report = report
+        self._watch = Loop("memory-watch", self._watch_memory, Bell(), self.service.clock)
+        self.service.recorder.started(
+            version=version("dynaduck"),
+            duckdb=duckdb.__version__,
+            python=sys.version.split()[0],
+            started_at_s=time.time(),
+        )
+
+    def run(self) -> DynaduckError | bool:
+        """Until `stop`: whether all that was read was applied; or why it could not run."""
+        try:
+            self.http.start()
+        except BaseException:
+            self.service.stop()
+            raise
+        log.info("serving", url=self.http.url, data_file=str(self.service.database.path))
+        display = progress_display(self.service.clock.monotonic_s)
+        self.service.start()
+        self._watch.start()
+        refusal = None
+        try:
+            while not self._stopped.wait(LOOK_EVERY_S) and refusal is None:
+                refusal = self.service.refusal
+                display.show(self._report.status().datasets)
+        finally:
+            display.close()
+            log.info("stopping")
+            self._queries.close()
+            self._watch.stop()
+            is_drained = self.service.stop()
+            self.http.stop()
+        return is_drained if refusal is None else refusal
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _watch_memory(self, now_s: float) -> float:
+        """Memory limits are DuckDB's as a whole: a query that takes it all would starve the writer."""
+        self.service.recorder.queries_running(self._queries.running)
+        if self._queries.running:
+            database = self.service.database
+            try:
+                if database.working_bytes() > WORKING_SHARE * database.memory_limit_bytes:
+                    self._queries.shed()
+            except AcceleratorError as error:
+                log.warning("memory could not be looked at", error=error)
+        return now_s + WATCH_EVERY_S
+
+    def _count_query(self, report: QueryReport) -> None:
+        self.service.recorder.query(
+            surface=report.surface, outcome=report.outcome, seconds=report.seconds
+        )
+
+    def _reopen(self, error: AcceleratorError) -> None:
+        log.error("a query met an invalidated database", error=error)
+        self.service.reopen()
+
+
+def _bind(config: Config) -> Bind:
+    """Raises ConfigError when listening there is not safe."""
+    http = config.runtime.http
+    origin = config.origins.get("runtime.http.tls")
+    bind = Bind(
+        host=http.host,
+        port=http.port,
+        token=_revealed(http.token),
+        tls=None if http.tls is None else TlsFiles(http.tls.cert, http.tls.key),
+        tls_off_is_said=http.tls is None
+        and origin is not None
+        and origin.source is not Source.DEFAULT,
+    )
+    problems = check_bind(bind)
+    if problems:
+        raise problems[0]
+    return bind
+
+
+def _refuse_unbuilt(config: Config) -> None:
+    """What this release does not serve yet is refused, never silently left out."""
+    runtime = config.runtime
+    wanted = {
+        "runtime.flight.enabled": runtime.flight.enabled,
+        "runtime.quack.enabled": runtime.quack.enabled,
+        "runtime.wal_storage": runtime.wal_storage.value != "disk",
+        "runtime.offset_store": runtime.offset_store.value != "duckdb",
+    }
+    wanted |= {
+        f"datasets.{d.name}.publish.every": d.publish.every_s is not None for d in config.datasets
+    }
+    wanted |= {
+        f"datasets.{d.name}.acceleration.refresh_mode": d.refresh_mode.value != "changes"
+        for d in config.datasets
+    }
+    for setting, is_wanted in wanted.items():
+        if is_wanted:
+            raise ConfigError(
+                f"{setting} asks for something that this release does not have yet.",
+                hint="Leave it at its default; docs/roadmap.md says what is planned.",
+            )
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
