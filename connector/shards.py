@@ -344,7 +344,7 @@ class ShardGraph:
             return False
         for shard in self._unfinished.values():
             covered_ms = shard.applied_until_ms
-            if covered_ms is None or covered_ms < at_ms or shard.state is ShardState.DISCOVERED:
+            if covered_ms is None or covered_ms < at_ms:
                 return False
         return True
 

@@ -203,6 +203,8 @@ class ModelStream:
         if children_of is not None:
             shown = [shard for shard in shown if shard.parent_shard_id == children_of]
         if start_shard_id is not None:
+            if start_shard_id not in self.shards:
+                raise RequestRefused(f"there is no shard {start_shard_id} to start after")
             shown = [shard for shard in shown if shard.shard_id > start_shard_id]
         page = shown[: self.listing_page]
         return StreamPage(

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from connector.discovery import StreamFacts
-from connector.errors import AccessDenied, RequestRefused, Throttled, Unavailable
+from connector.errors import AccessDenied, Throttled, Unavailable
 from tests.builders import START_MS
 from tests.model_stream import ModelStream
 from tests.reading import Reading
@@ -32,12 +32,13 @@ class TestListing:
     def test_a_listing_that_is_throttled_goes_on_where_it_was(self) -> None:
         """Pages count as they come: 684 shards are found though every other call fails."""
         stream = ModelStream(roots=684)
-        for _ in range(6):
-            stream.fail("describe_stream", Throttled("rate exceeded"))
         reading = Reading(stream)
+        for _ in range(3):
+            reading.run(1.1)
+            stream.fail("describe_stream", Throttled("rate exceeded"))
         reading.run(30)
         assert reading.discovery.facts.listings == 1
-        assert Counter(stream.calls)["describe_stream"] == 7 + 6
+        assert Counter(stream.calls)["describe_stream"] == 7 + 3
         assert len(reading.reader.views()) == 684
 
     @pytest.mark.situation(16)
@@ -131,11 +132,12 @@ class TestListing:
 
     def test_a_cursor_that_is_refused_is_given_up(self) -> None:
         """The shard it stands on may be gone: the listing begins again."""
-        stream = ModelStream(roots=3, listing_page=1)
+        stream = ModelStream(roots=4, listing_page=1)
         reading = Reading(stream)
         reading.run(0.6)
-        stream.fail("describe_stream", RequestRefused("no such start"))
+        stream.vanish("s002")
         reading.run(10)
+        assert reading.watcher.failures["request_refused"] == 1
         assert reading.discovery.facts.listings == 1
         assert len(reading.reader.views()) == 3
 

@@ -137,6 +137,17 @@ class TestLineage:
         driver.commit()
         assert sorted(driver.take()) == ["b", "c"]
 
+    def test_a_child_found_after_the_end_was_handed_over_waits_for_its_commit(self) -> None:
+        """A second child that a listing shows meanwhile is no sooner free than the first."""
+        driver = Driver([row("a", after=5, records=5)])
+        driver.page("a", end(records=1, last=sequence(6)))
+        driver.graph.take_question(driver.now_s)
+        driver.answer("a", "a>b")
+        driver.listed("a>b,c")
+        assert driver.take() == []
+        driver.commit()
+        assert sorted(driver.take()) == ["b", "c"]
+
     @pytest.mark.situation(14)
     def test_an_end_and_its_children_are_one_transaction(self) -> None:
         """A kill between the end of a shard and its children's rows would lose the children."""
