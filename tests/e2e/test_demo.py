@@ -35,14 +35,15 @@ EVERY_ACT = (
 @contextmanager
 def demo(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A running demo whose temporary files and children can be told by `tmp_path`."""
-    process = subprocess.Popen(
-        [*COMMAND, "demo", *arguments],
-        stdout=(tmp_path.parent / f"{tmp_path.name}.out").open("w"),
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment({"TMPDIR": str(tmp_path)}),
-        cwd=REPOSITORY,
-    )
+    with (tmp_path.parent / f"{tmp_path.name}.out").open("w") as out:
+        process = subprocess.Popen(
+            [*COMMAND, "demo", *arguments],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment({"TMPDIR": str(tmp_path)}),
+            cwd=REPOSITORY,
+        )
     try:
         yield process
     finally:
