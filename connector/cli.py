@@ -6,6 +6,7 @@ is a call into the room that does the work.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -20,7 +21,9 @@ import typer
 from accelerator.errors import AcceleratorError
 from connector.config import Config, find_file, load, parse_flags
 from connector.config.durations import parse_duration
+from connector.doctor import run_doctor
 from connector.errors import DynaduckError
+from connector.iam_policy import policy
 from connector.logs import LogFormat, configure_logs
 from connector.service import Service
 from connector.sidecar import Sidecar
@@ -37,6 +40,7 @@ class Exit(IntEnum):
     REFUSED = 2
     NOT_CAUGHT_UP = 3
     NOT_READY = 4
+    CHECKS_FAILED = 5
     DIFFERS = 6
     INTERRUPTED = 130
 
@@ -133,6 +137,46 @@ def sync(
     for name, why in synced.behind.items():
         sys.stderr.write(f"dynaduck: {name} is not caught up: {why}\n")
     return Exit.DONE if synced.is_caught_up else Exit.NOT_CAUGHT_UP
+
+
+@app.command(context_settings=ANY_SETTING)
+@exits
+def doctor(
+    context: typer.Context,
+    config: ConfigFile = None,
+    table: Tables = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> Exit:
+    """Checks credentials, table, stream, permissions, hosts, clock, data file; says each fix."""
+    return Exit(run_doctor(configuration(config, table, context.args), sys.stdout, as_json=as_json))
+
+
+@app.command(context_settings=ANY_SETTING)
+@exits
+def iam_policy(
+    context: typer.Context,
+    config: ConfigFile = None,
+    table: Tables = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of tables without an ARN; else `*`.")
+    ] = None,
+    verifies: Annotated[
+        bool, typer.Option("--verify", help="Also for verify --repair and dead-letter replay.")
+    ] = False,
+    kms_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARN", help="A customer-managed key of a table; repeatable."),
+    ] = None,
+) -> Exit:
+    """The least privilege that this configuration needs, as JSON."""
+    document = policy(
+        configuration(config, table, context.args),
+        account=account,
+        verifies=verifies,
+        kms_keys=kms_key or (),
+    )
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return Exit.DONE
 
 
 @app.command()

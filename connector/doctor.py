@@ -1,0 +1,628 @@
+"""`dynaduck doctor`: whether a configuration can work here, and what to do where it cannot.
+
+Owns the questions and their order. Each is asked the way the service will ask it: the same clients,
+the same recovery policy, the same data file. Reads alone; costs some ten requests for each dataset
+and less than two read capacity units. Must not know how findings are shown.
+
+A look at the table comes first and tells which hosts botocore resolves, an account's own streams
+host among them. Whatever it says, each host is then asked without credentials: a refused signature,
+a wrong clock, and a missing route look alike from the outside and are told apart here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TextIO, TypeVar
+
+from accelerator.database import Database
+from accelerator.dataset import Dataset as Replica
+from accelerator.dataset import StoredDataset
+from accelerator.errors import AcceleratorError, FileHeldByProcess, ForeignCheckpoint
+from checkpoints.positions import Position
+from connector import premises
+from connector.aws import AwsSource
+from connector.aws_codes import CLOCK_HINT
+from connector.config import Config, Dataset, InitialSnapshot, RefreshMode
+from connector.errors import (
+    AccessDenied,
+    CredentialsInvalid,
+    DynaduckError,
+    PositionLost,
+    SourceError,
+    StreamDisabled,
+    TableNotFound,
+    Throttled,
+    Unavailable,
+)
+from connector.findings import Finding, Verdict, failures, show
+from connector.first_contact import SMALLEST_SHARE
+from connector.iam_policy import stream_pattern, table_resource
+from connector.lineage import DONE
+from connector.premises import Running
+from connector.reachability import Reach, Step, reach
+from connector.recovery import (
+    Halt,
+    Policy,
+    Refresh,
+    Refuse,
+    Reinitialize,
+    Stored,
+    Wait,
+    covered_until_ms,
+    decide_start,
+    unusable_stream,
+)
+from connector.service import aws_of, spec_of
+from connector.source import TableDescription
+
+T = TypeVar("T")
+
+PASSED: Final = 0
+FAILED: Final = 5
+
+SKEW_NOTED_S: Final = 30.0
+SKEW_REFUSED_S: Final = 300.0  # AWS refuses signatures more than 5 minutes off
+STREAM_TRIES: Final = 3
+STREAM_TRY_EVERY_S: Final = 0.5
+POSITIONS_TRIED: Final = 20
+UNREADABLE_KEYS: Final = "INACCESSIBLE_ENCRYPTION_CREDENTIALS"
+RCU_BYTES: Final = 4096  # of a consistent read
+
+ReachHost = Callable[[str], Reach]
+
+
+def run_doctor(config: Config, out: TextIO, *, as_json: bool = False) -> int:
+    """Examines everything, writes the findings, and returns the exit status: 0, or 5."""
+    findings = examine(config)
+    show(findings, out, as_json=as_json, mask=config.mask)
+    return FAILED if failures(findings) else PASSED
+
+
+def examine(
+    config: Config,
+    *,
+    reach_host: ReachHost = reach,
+    wall_s: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Finding]:
+    """All findings, those of the host first.
+
+    wall_s   the host's clock, which signatures are dated by
+    """
+    findings, running = premises.examine(config.runtime)
+    for settings in config.datasets:
+        source = AwsSource(aws_of(settings))
+        try:
+            examination = Examination(config, settings, source, running, reach_host, wall_s, sleep)
+            findings += examination.findings()
+        finally:
+            source.close()
+    return findings
+
+
+class Examination:
+    """Of one dataset. Made for one use."""
+
+    def __init__(
+        self,
+        config: Config,
+        settings: Dataset,
+        source: AwsSource,
+        running: Running | None,
+        reach_host: ReachHost,
+        wall_s: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._source = source
+        self._running = running
+        self._reach_host = reach_host
+        self._wall_s = wall_s
+        self._sleep = sleep
+        self._findings: list[Finding] = []
+        self._keys_denied: AccessDenied | None = None
+        self._streams_down: SourceError | None = None
+        self._account = settings.account_id
+        self._has_credentials = False
+
+    def findings(self) -> list[Finding]:
+        follows = self._settings.refresh_mode is RefreshMode.CHANGES
+        self._ok("region", f"{self._settings.region}.")
+        self._has_credentials = self._look_at_credentials()
+        table = self._look_at_table() if self._has_credentials else None
+        if follows:
+            self._look_at_stream(table)
+        if self._has_credentials:
+            self._look_at_scan(table)
+            self._look_at_single_reads(table)
+        if follows and self._has_credentials:
+            self._look_at_positions(table)
+        self._look_at_network(follows)
+        self._look_at_encryption(table)
+        return self._findings
+
+    # Saying
+
+    def _say(self, check: str, verdict: Verdict, sentence: str, fix: str = "") -> None:
+        self._findings.append(Finding(self._settings.name, check, verdict, sentence, fix))
+
+    def _ok(self, check: str, sentence: str) -> None:
+        self._say(check, Verdict.OK, sentence)
+
+    def _note(self, check: str, sentence: str, fix: str = "") -> None:
+        self._say(check, Verdict.NOTE, sentence, fix)
+
+    def _failed(self, check: str, sentence: str, fix: str) -> None:
+        self._say(check, Verdict.FAILED, sentence, fix)
+
+    def _not_checked(self, check: str, sentence: str) -> None:
+        self._say(check, Verdict.NOT_CHECKED, sentence)
+
+    def _try(self, check: str, call: Callable[[], T], *, is_wanted: bool = True) -> T | None:
+        """What the call brings; None once its error is a finding.
+
+        is_wanted   False where the service does without: a refusal is then a note
+        """
+        try:
+            return call()
+        except SourceError as error:
+            self._tell(check, error, is_wanted=is_wanted)
+        return None
+
+    def _tell(self, check: str, error: SourceError, *, is_wanted: bool = True) -> None:
+        if not isinstance(error, AccessDenied):
+            self._failed(check, str(error), error.hint or "Try again; if it lasts, see the log.")
+            if check in _STREAM_CHECKS and isinstance(error, Unavailable):
+                self._streams_down = error
+        elif error.action.startswith("kms:") or (error.aws_code or "").startswith("KMS"):
+            self._keys_denied = error
+            self._not_checked(check, "The key that encrypts the table is refused: see `kms`.")
+        elif is_wanted:
+            self._failed(check, str(error), self._permission(error))
+        else:
+            self._note(check, str(error), self._permission(error))
+
+    def _permission(self, denied: AccessDenied) -> str:
+        if "explicitly" in denied.hint:
+            return denied.hint
+        resource = table_resource(self._settings, self._account)
+        if denied.action.rpartition(":")[2] in _STREAM_ACTIONS:
+            resource = stream_pattern(resource)
+        return f"Allow {denied.action} on {resource}; `dynaduck iam-policy` prints the policy."
+
+    # Who and what
+
+    def _look_at_credentials(self) -> bool:
+        try:
+            caller = self._source.caller_identity()
+        except CredentialsInvalid as error:
+            self._failed("credentials", str(error), error.hint)
+            return False
+        except DynaduckError as error:
+            # STS may be out of reach of a private subnet; the calls below tell more.
+            self._note("credentials", f"Whose they are is not known: {error}")
+            return True
+        self._account = self._account or caller.account
+        self._ok("credentials", f"{caller.arn}, account {caller.account}.")
+        return True
+
+    def _look_at_table(self) -> TableDescription | None:
+        table = self._try("table", self._described)
+        if table is None:
+            return None
+        self._account = table.table_arn.split(":")[4]
+        if table.table_status == UNREADABLE_KEYS:
+            return table
+        if table.table_status not in ("ACTIVE", "UPDATING"):
+            self._note("table", f"{table.table_arn} is {table.table_status}.", "Wait until ACTIVE.")
+        else:
+            size_mb = table.table_size_bytes / 1_000_000
+            self._ok(
+                "table", f"{table.table_arn}, about {table.item_count:,} items, {size_mb:,.1f} MB."
+            )
+        self._look_at_capacity(table)
+        return table
+
+    def _described(self) -> TableDescription:
+        try:
+            return self._source.describe_table()
+        except TableNotFound as error:
+            settings = self._settings
+            hint = (
+                f"Check the name and the region ({settings.region}): `aws dynamodb list-tables "
+                f"--region {settings.region}` shows what is there."
+            )
+            raise TableNotFound(str(error), hint=hint, aws_code=error.aws_code) from error
+
+    def _look_at_capacity(self, table: TableDescription) -> None:
+        units = table.read_capacity_units
+        if not units or table.billing_mode == "PAY_PER_REQUEST":
+            return
+        limit = self._settings.scan_max_rcu
+        consistent = 1 if self._settings.scan_consistent_read else 2
+        rate = min(units, limit or units)
+        hours = table.table_size_bytes / RCU_BYTES / consistent / rate / 3600
+        said = f"{units} read capacity units are provisioned; a snapshot takes {hours:,.1f} h"
+        if limit is None:
+            self._note(
+                "capacity",
+                f"{said} and may use all of them.",
+                f"Set scan_max_rcu below {units}, or switch to on-demand for the snapshot.",
+            )
+        else:
+            self._ok("capacity", f"{said} at scan_max_rcu {limit}.")
+
+    # The stream
+
+    def _look_at_stream(self, table: TableDescription | None) -> None:
+        if table is None:
+            self._not_checked("stream", "The table could not be looked at.")
+            self._ask_without_table()
+            return
+        unusable = unusable_stream(table)
+        if unusable is not None:
+            is_off = isinstance(unusable, StreamDisabled)
+            self._failed("stream", str(unusable), _turn_on(table, is_off=is_off))
+        else:
+            self._ok("stream", f"On, view type {table.stream_view_type}.")
+            if self._settings.history.enabled and table.stream_view_type == "NEW_IMAGE":
+                self._note("stream", "The history will hold no old images: NEW_IMAGE has none.")
+        if table.stream_arn is None:
+            for check in _STREAM_CHECKS[1:]:
+                self._not_checked(check, "There is no stream to read.")
+            return
+        self._look_at_shards(table.stream_arn)
+
+    def _look_at_shards(self, stream_arn: str) -> None:
+        page = self._try("DescribeStream", lambda: self._source.describe_stream(stream_arn))
+        if page is not None:
+            self._ok("DescribeStream", f"Allowed; {stream_arn} is {page.stream_status}.")
+        if self._streams_down is not None:
+            for check in _STREAM_CHECKS[2:]:
+                self._not_checked(check, "The streams' endpoint does not answer.")
+            return
+        if page is None or not page.shards:
+            self._ask_without_shards(stream_arn)
+            return
+        shard_id = page.shards[-1].shard_id
+        opened = self._try(
+            "GetShardIterator",
+            lambda: self._source.open_iterator(stream_arn, shard_id, Position.trim_horizon()),
+        )
+        if opened is None:
+            self._ask_for_records()
+            return
+        self._ok("GetShardIterator", "Allowed.")
+        self._look_at_readers(shard_id, opened.iterator)
+
+    def _ask_without_table(self) -> None:
+        """A stream's label is not known, but what is denied for all of them shows for any."""
+        stream_arn = f"{table_resource(self._settings, self._account)}/stream/{_NO_LABEL}"
+        if self._account is None or not self._has_credentials:
+            for check in _STREAM_CHECKS[1:]:
+                self._not_checked(check, "The table could not be looked at.")
+            return
+        try:
+            self._source.describe_stream(stream_arn)
+        except AccessDenied as denied:
+            self._tell("DescribeStream", denied)
+        except SourceError:
+            self._not_checked("DescribeStream", "It is not denied; no stream is known to try it.")
+        self._ask_without_shards(stream_arn)
+
+    def _ask_without_shards(self, stream_arn: str) -> None:
+        """IAM is asked before a shard is looked for: a denial shows for one that is none, too."""
+        check = "GetShardIterator"
+        try:
+            self._source.open_iterator(stream_arn, _NO_SHARD, Position.trim_horizon())
+        except AccessDenied as denied:
+            self._tell(check, denied)
+        except SourceError:
+            self._not_checked(check, "It is not denied; no shard is known to try it on.")
+        self._ask_for_records()
+
+    def _ask_for_records(self) -> None:
+        try:
+            self._source.get_records(_NO_SHARD, "none")
+        except AccessDenied as denied:
+            self._tell("GetRecords", denied)
+        except SourceError:
+            self._not_checked("GetRecords", "No shard could be opened to try it on.")
+
+    def _look_at_readers(self, shard_id: str, iterator: str) -> None:
+        """One page; when it is throttled, again: we have asked too little to be the cause."""
+        throttled = 0
+        for attempt in range(STREAM_TRIES):
+            try:
+                self._source.get_records(shard_id, iterator)
+                break
+            except Throttled:
+                throttled += 1
+                if attempt + 1 < STREAM_TRIES:
+                    self._sleep(STREAM_TRY_EVERY_S)
+            except SourceError as error:
+                self._tell("GetRecords", error)
+                return
+        share = self._running.throttled_reads(self._settings.name) if self._running else None
+        self._ok("GetRecords", "Allowed.")
+        if throttled:
+            self._failed(
+                "readers",
+                f"GetRecords of {shard_id} was throttled {throttled} times of {STREAM_TRIES}, at "
+                "two calls a second: others read this stream.",
+                _FEWER_READERS,
+            )
+        elif share is not None and share > premises.THROTTLED_SHARE:
+            self._failed(
+                "readers",
+                f"{share:.0%} of the running service's GetRecords are throttled: others read this "
+                "stream.",
+                _FEWER_READERS,
+            )
+        else:
+            self._ok("readers", "No sign of more than two readers of a shard.")
+
+    # Reading the table
+
+    def _look_at_scan(self, table: TableDescription | None) -> None:
+        if table is not None and table.table_status == UNREADABLE_KEYS:
+            return
+        settings = self._settings
+        skips = settings.initial_snapshot is InitialSnapshot.DISABLED
+        if skips and settings.refresh_mode is RefreshMode.CHANGES:
+            self._ok("Scan", "Not needed: dynamodb_replication_initial_snapshot is disabled.")
+            return
+        try:
+            self._source.scan(0, SMALLEST_SHARE, None, consistent=settings.scan_consistent_read)
+        except Throttled as error:
+            self._failed("Scan", str(error), _MORE_CAPACITY)
+            return
+        except SourceError as error:
+            self._tell("Scan", error)
+            return
+        self._ok("Scan", "Allowed.")
+
+    def _look_at_single_reads(self, table: TableDescription | None) -> None:
+        if table is None or table.table_status == UNREADABLE_KEYS:
+            return
+        keys = ", ".join(
+            f'"{key.name}":{{"{key.type}":"{_ANY_KEY[key.type]}"}}' for key in table.key_schema
+        )
+        answer = self._try(
+            "GetItem", lambda: self._source.get_item("{" + keys + "}"), is_wanted=False
+        )
+        if answer is not None:
+            self._ok("GetItem", "Allowed; `verify --repair` and dead-letter replay use it.")
+
+    def _look_at_encryption(self, table: TableDescription | None) -> None:
+        denied = self._keys_denied
+        settings = self._settings
+        if denied is not None:
+            self._failed(
+                "kms",
+                str(denied),
+                "Allow kms:Decrypt on that key to this caller, in its policy and in the key's, "
+                f"by way of dynamodb.{settings.region}.amazonaws.com: `dynaduck iam-policy "
+                "--kms-key ARN` prints the statement.",
+            )
+        elif table is not None and table.table_status == UNREADABLE_KEYS:
+            self._failed(
+                "kms",
+                f"DynamoDB cannot use the key that encrypts {settings.table}.",
+                "Enable the KMS key again and restore its grants to DynamoDB: within 7 days, after "
+                "which the table is archived.",
+            )
+        elif table is not None:
+            self._ok("kms", "No call was refused for an encryption key.")
+
+    # The way there
+
+    def _look_at_network(self, follows: bool) -> None:
+        hosts = self._hosts(follows)
+        reached = {service: self._reach_host(url) for service, url in hosts.items()}
+        for service, found in reached.items():
+            check = f"{service} host"
+            if found.proxy:
+                self._note(
+                    check, f"{found.url} by way of the proxy {found.proxy}: not tried alone."
+                )
+            elif found.is_reached:
+                self._ok(check, f"{found.url} answers at {found.address}.")
+            else:
+                self._failed(check, _unreached(found), self._way(service, found, reached))
+        self._look_at_clock([found.at_ms for found in reached.values() if found.at_ms])
+
+    def _hosts(self, follows: bool) -> dict[str, str]:
+        """As botocore resolved them; as it would, for what was never called."""
+        settings, called = self._settings, self._source.hosts
+        suffix = f"{settings.region}.amazonaws.com"
+        suffix += ".cn" if settings.region.startswith("cn-") else ""
+        hosts = {
+            "dynamodb": settings.endpoint_url
+            or f"https://{called.get('dynamodb', f'dynamodb.{suffix}')}"
+        }
+        if follows:
+            hosts["streams"] = (
+                settings.streams_endpoint_url
+                or settings.endpoint_url
+                or f"https://{called.get('dynamodbstreams', f'streams.dynamodb.{suffix}')}"
+            )
+        return hosts
+
+    def _way(self, service: str, found: Reach, reached: dict[str, Reach]) -> str:
+        table_answers = reached["dynamodb"].is_reached
+        if service == "streams" and table_answers and found.failed_at in (Step.DNS, Step.TCP):
+            region = self._settings.region
+            return (
+                "DynamoDB answers and its streams do not: a gateway endpoint does not serve them. "
+                f"Make an interface endpoint for com.amazonaws.{region}.dynamodb-streams and set "
+                "streams_endpoint_url to its DNS name (it has no private DNS); or open the way to "
+                "this host. Where only the regional name is allowed out, set "
+                "AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled."
+            )
+        match found.failed_at:
+            case Step.DNS:
+                return "Check dynamodb_aws_region, endpoint_url and the resolver of this host."
+            case Step.TCP:
+                return "Open port and route: security group, network ACL, route table, firewall."
+            case Step.TLS:
+                return "Trust the certificate's issuer (AWS_CA_BUNDLE), or keep proxies out of TLS."
+            case _:
+                return "Something listens there that is no AWS: check endpoint_url and proxies."
+
+    def _look_at_clock(self, dates_ms: Sequence[int]) -> None:
+        if not dates_ms:
+            self._not_checked("clock", "No host has told AWS's time.")
+            return
+        off_s = self._wall_s() - max(dates_ms) / 1000
+        way = "ahead of" if off_s > 0 else "behind"
+        said = f"This host's clock is {abs(off_s):,.0f} s {way} AWS's."
+        if abs(off_s) >= SKEW_REFUSED_S:
+            self._failed("clock", said, f"{CLOCK_HINT} Run chrony or systemd-timesyncd.")
+        elif abs(off_s) >= SKEW_NOTED_S:
+            self._note("clock", said, "Run chrony or systemd-timesyncd; 5 minutes are refused.")
+        else:
+            self._ok("clock", "Within seconds of AWS's.")
+
+    # What is stored
+
+    def _look_at_positions(self, table: TableDescription | None) -> None:
+        check = "checkpoint"
+        if self._running is not None:
+            self._look_at_running(check)
+            return
+        try:
+            stored = self._stored()
+        except FileHeldByProcess:
+            self._not_checked(check, "Another process has the data file.")
+            return
+        except ForeignCheckpoint as error:
+            self._failed(check, str(error), error.hint)
+            return
+        except AcceleratorError as error:
+            self._failed(check, str(error), error.hint or "Move the file away and start again.")
+            return
+        if stored is None:
+            self._ok(check, "None yet: the first start takes a snapshot.")
+        elif table is None:
+            self._not_checked(check, "The table could not be looked at.")
+        else:
+            self._judge(check, stored, table)
+
+    def _look_at_running(self, check: str) -> None:
+        if self._running is None:
+            return
+        headroom_s = self._running.headroom_s(self._settings.name)
+        if headroom_s is None:
+            self._note(check, "A service is running; it does not tell how far this dataset is.")
+        elif headroom_s < premises.LOW_HEADROOM_S:
+            self._failed(
+                check,
+                f"The stream drops what is unread in {headroom_s / 3600:.1f} h.",
+                "`dynaduck status` shows the shard that is furthest behind and its error.",
+            )
+        else:
+            self._ok(check, f"A service is running, {headroom_s / 3600:.1f} h before any loss.")
+
+    def _stored(self) -> StoredDataset | None:
+        path = self._config.runtime.replica_file
+        if not path.exists():
+            return None
+        database = Database.open(
+            path, memory_limit_bytes=self._config.runtime.memory_limit_bytes, read_only=True
+        )
+        try:
+            return Replica(database, replace(spec_of(self._settings), history=None)).load()
+        finally:
+            database.close()
+
+    def _judge(self, check: str, stored: StoredDataset, table: TableDescription) -> None:
+        """As the service would at start; then whether AWS still has what the positions name."""
+        settings = self._settings
+        policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
+        found = Stored(
+            stored.live_identity,
+            stored.generation,
+            () if stored.is_frozen else stored.shards,
+            is_loaded=stored.snapshot_state != "running",
+            fingerprint=stored.live_fingerprint or "",
+            open_gaps=stored.open_gaps,
+        )
+        decision = decide_start(found, table, policy, spec_of(settings).fingerprint, table.at_ms)
+        match decision:
+            case Halt():
+                self._failed(check, decision.reason.sentence, decision.reason.remedy)
+                return
+            case Refuse(error) | Wait(error):
+                self._failed(check, str(error), error.hint)
+                return
+            case Reinitialize():
+                self._note(check, f"The next start loads the table anew: {decision.sentence}.")
+                return
+            case Refresh(cause):
+                self._note(check, f"The next start takes a new snapshot beside the data: {cause}.")
+            case _:
+                pass
+        lost = self._lost(stored)
+        if lost is not None:
+            verdict = Verdict.NOTE if policy.restarts else Verdict.FAILED
+            self._say(check, verdict, f"What it points to is gone: {lost}", lost.hint)
+            return
+        covered_ms = covered_until_ms(stored.shards)
+        age = "" if covered_ms is None else f", {(table.at_ms - covered_ms) / 3_600_000:.1f} h old"
+        self._ok(check, f"{len(stored.shards)} shards{age}; it can be resumed.")
+
+    def _lost(self, stored: StoredDataset) -> PositionLost | None:
+        stream_arn = stored.identity.stream_arn
+        if stream_arn is None or self._streams_down is not None:
+            return None
+        unfinished = [shard for shard in stored.shards if shard.state not in DONE]
+        for shard in unfinished[:POSITIONS_TRIED]:
+            try:
+                self._source.open_iterator(stream_arn, shard.shard_id, shard.position)
+            except PositionLost as error:
+                return error
+            except SourceError:
+                return None
+        return None
+
+
+_STREAM_CHECKS: Final = ("stream", "DescribeStream", "GetShardIterator", "GetRecords")
+_STREAM_ACTIONS: Final = frozenset(_STREAM_CHECKS[1:])
+_NO_LABEL: Final = "2000-01-01T00:00:00.000"
+_NO_SHARD: Final = "shardId-00000000000000000000-00000000"
+_ANY_KEY: Final = {"S": "dynaduck-doctor", "N": "0", "B": "ZHluYWR1Y2s="}
+_FEWER_READERS: Final = (
+    "At most two processes may read a shard, one on a global table: look for another dynaduck, a "
+    "Lambda trigger, a Kinesis adapter or an old deployment, and stop one."
+)
+_MORE_CAPACITY: Final = (
+    "Switch the table to on-demand, raise its read capacity for the snapshot, or set scan_max_rcu "
+    "below what is provisioned."
+)
+
+
+def _turn_on(table: TableDescription, *, is_off: bool) -> str:
+    region = table.table_arn.split(":")[3]
+    command = f"aws dynamodb update-table --region {region} --table-name {table.table_name}"
+    on = f"{command} --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
+    if is_off:
+        return f"{on}  (or set acceleration.refresh_mode: full)"
+    return (
+        f"{command} --stream-specification StreamEnabled=false, then {on}: a view type cannot be "
+        "changed, and readers of the old stream must be done with it"
+    )
+
+
+def _unreached(found: Reach) -> str:
+    what = {
+        Step.DNS: "its name does not resolve",
+        Step.TCP: f"no connection to {found.address}",
+        Step.TLS: "TLS fails",
+        Step.HTTP: "no HTTP answer",
+        None: "it does not answer",
+    }
+    return f"{found.url} is not reached: {what[found.failed_at]} ({found.error})."
