@@ -185,6 +185,11 @@ def test_an_allow_list_denies_everything_else(aws: Emulator) -> None:
             StreamArn=arn, ShardId="x" * 30, ShardIteratorType="LATEST"
         )
     assert f"resource: {arn} because" in str(caught.value)
+    shard_id = aws.control.shards("orders")[0].shard_id
+    token = aws.world.get_shard_iterator(arn, shard_id, "LATEST")
+    with pytest.raises(ClientError) as caught:
+        aws.client("dynamodbstreams").get_records(ShardIterator=token)
+    assert f"dynamodb:GetRecords on resource: {arn} because" in str(caught.value)
     s3 = aws.client("s3")
     assert code_of(s3.put_object, Bucket="bucket", Key="a", Body=b"") == "AccessDenied"
     assert code_of(s3.list_objects_v2, Bucket="bucket") == "AccessDenied"
@@ -415,7 +420,7 @@ def test_calls_are_logged_with_shard_caller_and_outcome(aws: Emulator) -> None:
     """Tests count Scan calls, and who reads which shard."""
     dynamodb, streams = aws.client("dynamodb"), aws.client("dynamodbstreams")
     other = aws.client("dynamodbstreams", aws_access_key_id="AKIDOTHER")
-    shard = aws.control.shards("orders")[0]
+    shard, unread = aws.control.shards("orders")
     token = streams.get_shard_iterator(
         StreamArn=stream_arn(aws), ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
@@ -428,6 +433,7 @@ def test_calls_are_logged_with_shard_caller_and_outcome(aws: Emulator) -> None:
     assert aws.calls.count("Scan", table="orders") == 1
     assert aws.calls.count("GetRecords", shard_id=shard.shard_id) == 2
     assert aws.calls.callers(shard.shard_id) == {"AKIAEMULATOR00000000", "AKIDOTHER"}
+    assert aws.calls.callers(unread.shard_id) == set()
     good, bad = aws.calls.calls("Scan")
     assert (good.outcome, good.params["Segment"], good.time_s) == ("OK", 1, aws.clock.now_s())
     assert bad.outcome == "ResourceNotFoundException"

@@ -31,8 +31,10 @@ from moto.dynamodb.responses import DynamoHandler
 from moto.s3.models import FakeKey, S3Backend, s3_backends
 from moto.s3.responses import S3Response
 
-from emulator import ManualClock, World
+from emulator import Front, ManualClock, World
 from emulator.dynamodb_api import OPERATIONS
+from emulator.items import Item as EmulatedItem
+from emulator.tables import Table as EmulatedTable
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
@@ -199,16 +201,23 @@ def test_errors_carry_what_is_read_from_them() -> None:
 def test_moto_keeps_its_instances_and_ours_are_not_among_them() -> None:
     """The leak that `__new__` goes round is still there, and still gone round."""
     assert "instances_tracked" in inspect.getsource(BaseModel.__new__)
-    tracked = vars(Item)["instances_tracked"]
-    before = len(tracked)
-    world = World(clock=ManualClock())
-    world.create_table("t")
-    world.put("t", {"pk": {"S": "a"}})
-    backend = world.backend()
+    kept = (Item, Table, EmulatedItem, EmulatedTable)
+    before = [len(vars(model)["instances_tracked"]) for model in kept]
+    front = Front(World(clock=ManualClock()))
+    front.world.create_table("t")
     for number in range(5):
-        backend.update_item("t", {"pk": {"S": "a"}}, "SET v = :v", {}, {":v": {"N": str(number)}})
-    assert len(tracked) == before
-    assert not any(table.name == "t" for table in vars(Table)["instances_tracked"])
+        update = {
+            "TableName": "t",
+            "Key": {"pk": {"S": "a"}},
+            "UpdateExpression": "SET v = :v",
+            "ExpressionAttributeValues": {":v": {"N": str(number)}},
+        }
+        assert front.call("UpdateItem", update).status == 200
+    projected = {"TableName": "t", "ProjectionExpression": "v", "FilterExpression": "v > :v"}
+    values = {"ExpressionAttributeValues": {":v": {"N": "1"}}}
+    assert front.call("Scan", projected | values).status == 200
+    front.close()
+    assert [len(vars(model)["instances_tracked"]) for model in kept] == before
 
 
 def test_s3_finds_its_backend_by_account_and_partition() -> None:

@@ -189,6 +189,19 @@ def test_a_read_without_consistency_can_see_the_past() -> None:
     assert values(front) == NEW
 
 
+def test_a_read_of_the_past_skips_every_newer_write() -> None:
+    """A key written several times within the lag shows what it held before the first of them."""
+    front = stale_front(5.0)
+    for value in ("3", "4"):
+        front.control.advance(1)
+        front.world.put("orders", {"pk": {"S": "changed"}, "v": {"N": value}})
+    assert values(front) == OLD
+    front.control.advance(3.5)
+    assert values(front) == NEW
+    front.control.advance(1)
+    assert values(front) == NEW | {"changed": "3"}
+
+
 def test_by_default_reads_see_the_present() -> None:
     """Staleness is asked for, and memory for it is spent only then."""
     assert values(stale_front(0.0)) == NEW
