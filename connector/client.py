@@ -9,7 +9,7 @@ import http.client
 import ipaddress
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +129,11 @@ class ServiceClient:
     def resume(self, dataset: str) -> str:
         return self._act(dataset, "resume")
 
+    def repair(self, dataset: str, keys: Sequence[str]) -> int:
+        """Has these keys (DynamoDB JSON texts) read anew from the table; how many were."""
+        path = f"/v1/datasets/{quote(dataset, safe='')}/repair"
+        return int(self._document("POST", path, {"keys": list(keys)})["repaired"])
+
     @contextmanager
     def sql(self, statement: str, media_type: str, parameters: Any = None) -> Iterator[Answer]:
         """Runs a query; its answer is read while the context is open."""
@@ -141,8 +146,10 @@ class ServiceClient:
         path = f"/v1/datasets/{quote(dataset, safe='')}/{action}"
         return str(self._document("POST", path).get("message", ""))
 
-    def _document(self, method: str, path: str) -> Any:
-        with self._request(method, path) as response:
+    def _document(self, method: str, path: str, body: Any = None) -> Any:
+        sent = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"content-type": "application/json"}
+        with self._request(method, path, body=sent, headers=headers) as response:
             return json.loads(response.read())
 
     @contextmanager

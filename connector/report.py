@@ -145,7 +145,7 @@ class Report:
             with self._service.database.translated():
                 try:
                     found = cursor.execute(
-                        f"SELECT (SELECT count(*) FROM {view}), (SELECT count(*) FROM "
+                        f"SELECT (SELECT count(*) FROM {view}), (SELECT count(*) FROM "  # noqa: S608
                         "duckdb_columns() WHERE schema_name = 'main' AND table_name = ?)",
                         [dataset],
                     ).fetchone()

@@ -31,7 +31,7 @@ from metrics.prometheus import PrometheusExporter
 LOOK_EVERY_S: Final = 0.1
 WATCH_EVERY_S: Final = 0.1
 WORKING_SHARE: Final = 0.7
-"""Part of memory_limit that statements may hold before the query that has run longest is stopped."""
+"""Part of memory_limit that statements may hold before the oldest query is stopped."""
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class Sidecar:
         self._stopped.set()
 
     def _watch_memory(self, now_s: float) -> float:
-        """Memory limits are DuckDB's as a whole: a query that takes it all would starve the writer."""
+        """DuckDB has one memory limit for all: a query that takes it would starve the writer."""
         self.service.recorder.queries_running(self._queries.running)
         if self._queries.running:
             database = self.service.database
@@ -124,6 +124,7 @@ def _bind(config: Config) -> Bind:
     """Raises ConfigError when listening there is not safe."""
     http = config.runtime.http
     origin = config.origins.get("runtime.http.tls")
+    is_said = origin is not None and origin.source is not Source.DEFAULT
     bind = Bind(
         host=http.host,
         port=http.port,
