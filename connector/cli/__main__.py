@@ -1,0 +1,5 @@
+"""`python -m connector.cli` is `dynaduck`."""
+
+from connector.cli import main
+
+main()

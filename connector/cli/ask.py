@@ -1,0 +1,183 @@
+"""Commands that ask a running service, or its file where none runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from accelerator.database import Database
+from accelerator.query_slots import QueryLimits
+from connector.cli.app import ConfigFile, Exit, app, configuration, exits
+from connector.client import Address, ServiceClient, reachable_host
+from connector.clock import SystemClock
+from connector.config import Config
+from connector.errors import ConfigError, ServiceUnreachable
+from connector.replica import Ask, FileAsk, HttpAsk, SqlReplica
+from connector.service import aws_of
+from connector.sql_view import LocalQueries, QuerySource, RemoteQueries, ResultFormat, run_sql
+from connector.status_view import print_status
+from connector.verify import Progress, Rules, Verification
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Of the service; default: as configured.", envvar="DYNADUCK_URL"
+    ),
+]
+Name = Annotated[str, typer.Argument(metavar="DATASET")]
+LISTED = 20
+
+
+@app.command()
+@exits
+def sql(
+    query: Annotated[str, typer.Argument(help="One SELECT.")],
+    config: ConfigFile = None,
+    url: Url = None,
+    result_format: Annotated[
+        ResultFormat, typer.Option("--format", help="Of the result.")
+    ] = ResultFormat.TABLE,
+) -> Exit:
+    """Asks the running service; with none running, reads the data file."""
+    settings = configuration(config, datasets_wanted=False)
+    runtime = settings.runtime
+
+    @contextmanager
+    def file() -> Iterator[QuerySource]:
+        database = Database.open(
+            runtime.replica_file, memory_limit_bytes=runtime.memory_limit_bytes, read_only=True
+        )
+        try:
+            yield LocalQueries(
+                database,
+                QueryLimits(timeout_s=runtime.query.timeout_s, max_rows=runtime.query.max_rows),
+            )
+        finally:
+            database.close()
+
+    run_sql(
+        query,
+        result_format,
+        service=RemoteQueries(_client(settings, url)),
+        file=file,
+        out=sys.stdout.buffer,
+        console=Console(),
+    )
+    return Exit.DONE
+
+
+@app.command()
+@exits
+def status(
+    config: ConfigFile = None,
+    url: Url = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole document.")] = False,
+) -> Exit:
+    """Datasets, shards, snapshot, readiness and its reasons. Exit status 4: not ready."""
+    document = _client(configuration(config, datasets_wanted=False), url).status()
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        print_status(document, Console())
+    return Exit.DONE if document.get("ready") else Exit.NOT_READY
+
+
+@app.command()
+@exits
+def refresh(dataset: Name, config: ConfigFile = None, url: Url = None) -> Exit:
+    """Loads the table anew in the running service; the data stays queryable."""
+    return _said(_client(configuration(config, datasets_wanted=False), url).refresh(dataset))
+
+
+@app.command()
+@exits
+def pause(dataset: Name, config: ConfigFile = None, url: Url = None) -> Exit:
+    """Stops reading; the data stays queryable. A stream keeps changes for 24 hours."""
+    return _said(_client(configuration(config, datasets_wanted=False), url).pause(dataset))
+
+
+@app.command()
+@exits
+def resume(dataset: Name, config: ConfigFile = None, url: Url = None) -> Exit:
+    """Goes on reading where `pause` stopped it."""
+    return _said(_client(configuration(config, datasets_wanted=False), url).resume(dataset))
+
+
+@app.command()
+@exits
+def verify(
+    dataset: Name,
+    config: ConfigFile = None,
+    url: Url = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Read anew what differs.")] = False,
+) -> Exit:
+    """Compares source and copy item by item, while both may change. Exit status 6: they differ."""
+    from connector.aws import AwsSource
+
+    resolved = configuration(config)
+    settings = resolved.dataset(dataset)
+    client = _client(resolved, url)
+    try:
+        client.ready()
+        asked: Ask = HttpAsk(client.address.url, client.address.token)
+    except ServiceUnreachable:
+        if repair:
+            raise
+        asked = FileAsk(resolved.runtime.replica_file, settings.name)
+    source = AwsSource(aws_of(settings))
+    try:
+        table = source.describe_table()
+
+        def mend(keys: Sequence[str]) -> None:
+            client.repair(settings.name, keys)
+
+        report = Verification(
+            source,
+            SqlReplica(settings.name, table.key_schema, asked),
+            table.key_schema,
+            SystemClock(),
+            rules=Rules(max_rcu=settings.scan_max_rcu),
+            on_progress=_show,
+            repair=mend if repair else None,
+        ).run()
+    finally:
+        source.close()
+    for difference in report.differences[:LISTED]:
+        sys.stdout.write(
+            f"{difference.kind} {difference.keys} {difference.attribute or ''} "
+            f"source {difference.source} copy {difference.copy}\n"
+        )
+    sys.stdout.write(report.sentence() + "\n")
+    return Exit(report.exit_status)
+
+
+def _show(progress: Progress) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(
+            f"\r{progress.phase}: segment {progress.segment + 1} of {progress.total_segments}, "
+            f"{progress.compared:,} compared, {progress.suspects} to read again \x1b[K"
+        )
+
+
+def _client(config: Config, url: str | None) -> ServiceClient:
+    http = config.runtime.http
+    token = None if http.token is None else http.token.reveal()
+    if url is not None:
+        try:
+            return ServiceClient(Address.of_url(url, token))
+        except ValueError as error:
+            raise ConfigError(f"--url {url!r}: {error}") from error
+    return ServiceClient(
+        Address(reachable_host(http.host), http.port, token, is_tls=http.tls is not None)
+    )
+
+
+def _said(message: str) -> Exit:
+    sys.stdout.write(message + "\n")
+    return Exit.DONE
