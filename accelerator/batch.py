@@ -18,12 +18,12 @@ CHANGES = pa.schema(
         pa.field("shard_id", pa.string()),
         # Decimal text of 21 to 40 digits, opaque but for integer order within one shard lineage.
         pa.field("sequence_number", pa.string()),
-        # insert, modify, remove; snapshot on scan rows.
+        # insert, modify, remove; snapshot on scan rows, or remove where a read found no item.
         pa.field("op", pa.string(), nullable=False),
         # ApproximateCreationDateTime, whole seconds, in ms since the epoch; null on scan rows.
         pa.field("created_at", pa.int64()),
         pa.field("ttl_delete", pa.bool_(), nullable=False),
-        # DynamoDB JSON of the key attributes; null on scan rows (the image holds the key).
+        # DynamoDB JSON of the key attributes; null on scan rows with an image, which holds the key.
         pa.field("keys", pa.string()),
         # DynamoDB JSON of the new image; null on remove.
         pa.field("image", pa.string()),

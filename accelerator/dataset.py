@@ -915,7 +915,11 @@ class _Group:
             return _KEYED.empty_table()
         rows = pa.concat_tables(tables)
         document = "keys" if what == "changed" else "image"
-        self._cursor.register("group_keys", rows.select(["i", document]))
+        # An item that a snapshot of single keys found absent has its keys only.
+        read = rows.column(document)
+        if what == "scanned":
+            read = pc.coalesce(read, rows.column("keys"))
+        self._cursor.register("group_keys", pa.table({"i": rows.column("i"), document: read}))
         query = (
             f"SELECT i, {keys.hash_sql('k')} AS h, k FROM "
             f"(SELECT i, {keys.key_sql(document, self._schema)} AS k FROM group_keys)"
@@ -940,7 +944,8 @@ class _Group:
         found: list[tuple[int, int | None, str | None]] = []
         for number in numbers:
             try:
-                text = self.record(number)[document]
+                record = self.record(number)
+                text = record[document] or record["keys"]
                 if text is None:
                     raise items.Unreadable("the record has no keys")
                 key = keys.key_of(items.read(text), self._schema)
