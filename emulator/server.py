@@ -147,14 +147,23 @@ def main(
     seed: int = 0,
     **stream_settings: Any,
 ) -> int:
-    """Runs an emulator until SIGTERM or SIGINT; prints its URL once it answers; returns 0.
+    """Runs an emulator until SIGTERM or SIGINT; prints its URL once it answers.
 
-    Must be called in the main thread, for the signals.
+    Must be called in the main thread, for the signals. Returns the exit status: 0, or 2 when it
+    cannot listen on the port.
     """
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    with Emulator(port=port, shards=shards, region=region, seed=seed, **stream_settings) as aws:
+    try:
+        emulator = Emulator(port=port, shards=shards, region=region, seed=seed, **stream_settings)
+    except OSError as error:
+        sys.stderr.write(
+            f"Cannot listen on 127.0.0.1:{port}: {error.strerror}. "
+            "Choose another port; 0 takes a free one.\n"
+        )
+        return 2
+    with emulator as aws:
         sys.stdout.write(
             f"Emulator ready: {aws.url} (region {region}, {shards} shards per stream)\n"
         )

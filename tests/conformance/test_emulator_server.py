@@ -156,3 +156,21 @@ def test_the_command_says_where_it_is_and_ends_on_a_signal(number: signal.Signal
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_port_that_is_taken_is_said_in_a_sentence(aws: Emulator) -> None:
+    """The command exits 2 with the cause and what to do, without a traceback."""
+    port = int(aws.url.rpartition(":")[2])
+    code = f"from emulator.server import main; raise SystemExit(main({port}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"Cannot listen on 127.0.0.1:{port}: Address already in use. "
+        "Choose another port; 0 takes a free one.\n"
+    )
