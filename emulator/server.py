@@ -5,6 +5,7 @@ Owns the life of one server over one world. Must not know how calls are answered
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -159,7 +160,7 @@ def main(
         emulator = Emulator(port=port, shards=shards, region=region, seed=seed, **stream_settings)
     except OSError as error:
         sys.stderr.write(
-            f"Cannot listen on 127.0.0.1:{port}: {error.strerror}. "
+            f"Cannot listen on 127.0.0.1:{port}: {os.strerror(error.errno or 0)}. "
             "Choose another port; 0 takes a free one.\n"
         )
         return 2
