@@ -176,6 +176,12 @@ def test_an_index_is_written_and_read(aws: Emulator) -> None:
         TableName="orders", Item={"pk": {"S": "a"}, "city": {"S": "Oslo"}, "v": {"N": "1.0"}}
     )
     dynamodb.put_item(TableName="orders", Item={"pk": {"S": "b"}})
+    one = dynamodb.query(
+        TableName="orders",
+        KeyConditionExpression="pk = :p",
+        ExpressionAttributeValues={":p": {"S": "b"}},
+    )
+    assert one["Items"] == [{"pk": {"S": "b"}}]
     found = dynamodb.query(
         TableName="orders",
         IndexName="by-city",
