@@ -23,6 +23,7 @@ from accelerator.batch import CHANGES, Batch
 from accelerator.catalog import Catalog, Generation
 from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
+from accelerator.dead_letters import DeadLetters
 from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
 from accelerator.fitting import Fitted, Fitter
 from accelerator.history import History, HistoryTable
@@ -700,6 +701,10 @@ class Dataset:
             segments = store.load_segments(self.spec.name, live.generation)
         self._shadow = None
         self._progress = Progress(shards, segments)
+
+    def open_dead_letters(self) -> int:
+        """How many changes are set aside."""
+        return DeadLetters(self._database, self.spec.name).count()
 
     def row_count(self) -> int:
         """Rows of the live generation, by the committed table."""

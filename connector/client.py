@@ -134,6 +134,22 @@ class ServiceClient:
         path = f"/v1/datasets/{quote(dataset, safe='')}/repair"
         return int(self._document("POST", path, {"keys": list(keys)})["repaired"])
 
+    def dead_letters(self, dataset: str) -> list[dict[str, Any]]:
+        path = f"/v1/datasets/{quote(dataset, safe='')}/dead-letters"
+        found: list[dict[str, Any]] = self._document("GET", path)
+        return found
+
+    def replay_dead_letters(self, dataset: str) -> dict[str, int]:
+        return self._mend(dataset, "replay")
+
+    def drop_dead_letters(self, dataset: str) -> int:
+        return self._mend(dataset, "drop")["dropped"]
+
+    def _mend(self, dataset: str, action: str) -> dict[str, int]:
+        path = f"/v1/datasets/{quote(dataset, safe='')}/dead-letters/{action}"
+        found: dict[str, int] = self._document("POST", path)
+        return found
+
     @contextmanager
     def sql(self, statement: str, media_type: str, parameters: Any = None) -> Iterator[Answer]:
         """Runs a query; its answer is read while the context is open."""

@@ -18,7 +18,8 @@ DynaduckError                    message, hint, code, retry, needs_person
 │       └── Trimmed
 └── ServiceError
     ├── StartRefused             another holder, a foreign checkpoint; exit status 2
-    └── ServiceUnreachable       no service answers a command that needs one
+    ├── ServiceUnreachable       no service answers a command that needs one
+    └── UnknownDataset           no dataset has the name that was given
 """
 
 from __future__ import annotations
@@ -185,3 +186,8 @@ class StartRefused(ServiceError):
 class ServiceUnreachable(ServiceError):
     code = "service_unreachable"
     default_hint = "Start it with `dynaduck run`, or name its address."
+
+
+class UnknownDataset(ServiceError):
+    code = "unknown_dataset"
+    default_hint = "`GET /v1/datasets` lists the datasets."

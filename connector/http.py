@@ -35,7 +35,8 @@ from accelerator.gate_rules import MAX_TEXT_BYTES
 from accelerator.query import Query, QueryRunner
 from accelerator.query_errors import QueryCancelled, QueryError, QueryFailed
 from accelerator.results import MEDIA_TYPES, Encoder, encoder_for
-from connector.errors import DynaduckError
+from connector.errors import DynaduckError, UnknownDataset
+from connector.mending import Mending, mending_routes
 from connector.parameters import decode_parameters
 from connector.status import ServiceFacts, rfc3339
 from metrics.prometheus import PrometheusExporter
@@ -46,11 +47,6 @@ OPEN_PATHS = frozenset({"/health", "/v1/ready", "/metrics"})
 _MAX_BODY_BYTES = 8 * MAX_TEXT_BYTES
 
 
-class UnknownDataset(DynaduckError):
-    code = "unknown_dataset"
-    default_hint = "`GET /v1/datasets` lists the datasets."
-
-
 @dataclass(frozen=True, slots=True)
 class Surface:
     """What the app is made of. `token` None means: nobody needs one (loopback only)."""
@@ -59,6 +55,7 @@ class Surface:
     queries: QueryRunner
     exporter: PrometheusExporter
     token: str | None = None
+    mending: Mending | None = None
 
 
 def build_app(surface: Surface) -> Starlette:
@@ -90,6 +87,8 @@ def build_app(surface: Surface) -> Starlette:
         ),
         Route("/v1/sql", endpoints.sql, methods=["POST"]),
     ]
+    if surface.mending is not None:
+        routes += mending_routes(surface.mending)
     return Starlette(
         routes=routes,
         middleware=[Middleware(Gatekeeper, token=surface.token)],

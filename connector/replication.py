@@ -589,6 +589,7 @@ class Replication:
         if now_ms is not None and health.covered_until_ms is not None:
             told.checkpoint_age(max(0, now_ms - health.covered_until_ms) / 1000)
         told.queue_bytes(self.queued_bytes)
+        told.dead_letters_open(self._dead_letters)
         if self.stored is not None:
             told.gaps_open(len(self.stored.open_gaps))
         told.snapshot_progress(self._snapshot_ratio())
@@ -700,7 +701,12 @@ class Replication:
     def _reload(self) -> StoredDataset | None:
         with self._writing:
             self.stored = self.dataset.load()
+            self.count_dead_letters()
         return self.stored
+
+    def count_dead_letters(self) -> None:
+        with self._writing:
+            self._dead_letters = self.dataset.open_dead_letters()
 
     def _write(self, write: Callable[[], object]) -> None:
         with self._writing:

@@ -19,7 +19,7 @@ from accelerator.errors import AcceleratorError
 from accelerator.freshness import Freshness
 from accelerator.sql import identifier
 from connector.course import Course
-from connector.http import UnknownDataset
+from connector.errors import UnknownDataset
 from connector.lineage import ShardView
 from connector.replication import Replication
 from connector.service import Service

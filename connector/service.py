@@ -28,11 +28,12 @@ from connector.config import Config, Secret
 from connector.config import Dataset as Settings
 from connector.course import Surroundings
 from connector.coverage import Retention
-from connector.errors import DynaduckError, StartRefused
+from connector.errors import DynaduckError, StartRefused, UnknownDataset
 from connector.loops import Bell, Loop, Step
 from connector.recovery import Policy
 from connector.replication import Replication
 from connector.scanner import EVENTUAL_MARGIN_S
+from connector.single_keys import SingleKeys
 from metrics.recorder import DatasetRecorder, Recorder
 
 POLLERS: Final = 8
@@ -72,6 +73,10 @@ class Service:
             self.database.close()
             raise
         self.applier = Applier(self.replications, self.writing, self.reopen, self.clock)
+        self._single_keys = [
+            SingleKeys(replication, source, self.database, self.writing, self.clock)
+            for replication, source in zip(self.replications, self._sources, strict=True)
+        ]
         self._pollers = self._pool("poller", POLLERS, [r.poll for r in self.replications])
         self._scanners = self._pool("scanner", SCANNERS, [r.scan for r in self.replications])
         self._control = [
@@ -120,6 +125,14 @@ class Service:
     def replication(self, name: str) -> Replication | None:
         """By its name in whatever case: SQL does not tell them apart either."""
         return next((r for r in self.replications if r.name.lower() == name.lower()), None)
+
+    def single_keys(self, dataset: str) -> SingleKeys:
+        """Raises UnknownDataset."""
+        for replication, keys in zip(self.replications, self._single_keys, strict=True):
+            if replication.name.lower() == dataset.lower():
+                return keys
+        known = ", ".join(r.name for r in self.replications)
+        raise UnknownDataset(f"There is no dataset {dataset}.", hint=f"There are: {known}.")
 
     # Building
 

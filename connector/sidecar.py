@@ -59,7 +59,7 @@ class Sidecar:
         )
         exporter = PrometheusExporter(self.service.recorder)
         token = _revealed(config.runtime.http.token)
-        app = build_app(Surface(report, self._queries, exporter, token))
+        app = build_app(Surface(report, self._queries, exporter, token, self.service))
         self.http = HttpServer(app, bind)
         self._report = report
         self._watch = Loop("memory-watch", self._watch_memory, Bell(), self.service.clock)

@@ -64,7 +64,7 @@ def sql(
     run_sql(
         query,
         result_format,
-        service=RemoteQueries(_client(settings, url)),
+        service=RemoteQueries(client_of(settings, url)),
         file=file,
         out=sys.stdout.buffer,
         console=Console(),
@@ -80,7 +80,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="The whole document.")] = False,
 ) -> Exit:
     """Datasets, shards, snapshot, readiness and its reasons. Exit status 4: not ready."""
-    document = _client(configuration(config, datasets_wanted=False), url).status()
+    document = client_of(configuration(config, datasets_wanted=False), url).status()
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
@@ -92,21 +92,21 @@ def status(
 @exits
 def refresh(dataset: Name, config: ConfigFile = None, url: Url = None) -> Exit:
     """Loads the table anew in the running service; the data stays queryable."""
-    return _said(_client(configuration(config, datasets_wanted=False), url).refresh(dataset))
+    return _said(client_of(configuration(config, datasets_wanted=False), url).refresh(dataset))
 
 
 @app.command()
 @exits
 def pause(dataset: Name, config: ConfigFile = None, url: Url = None) -> Exit:
     """Stops reading; the data stays queryable. A stream keeps changes for 24 hours."""
-    return _said(_client(configuration(config, datasets_wanted=False), url).pause(dataset))
+    return _said(client_of(configuration(config, datasets_wanted=False), url).pause(dataset))
 
 
 @app.command()
 @exits
 def resume(dataset: Name, config: ConfigFile = None, url: Url = None) -> Exit:
     """Goes on reading where `pause` stopped it."""
-    return _said(_client(configuration(config, datasets_wanted=False), url).resume(dataset))
+    return _said(client_of(configuration(config, datasets_wanted=False), url).resume(dataset))
 
 
 @app.command()
@@ -122,10 +122,10 @@ def verify(
 
     resolved = configuration(config)
     settings = resolved.dataset(dataset)
-    client = _client(resolved, url)
+    client = client_of(resolved, url)
     try:
         client.ready()
-        asked: Ask = HttpAsk(client.address.url, client.address.token)
+        asked: Ask = HttpAsk(client)
     except ServiceUnreachable:
         if repair:
             raise
@@ -165,7 +165,7 @@ def _show(progress: Progress) -> None:
         )
 
 
-def _client(config: Config, url: str | None) -> ServiceClient:
+def client_of(config: Config, url: str | None) -> ServiceClient:
     http = config.runtime.http
     token = None if http.token is None else http.token.reveal()
     if url is not None:
