@@ -106,7 +106,7 @@ class Applier:
         return lane in self._held
 
     def step(self, now_s: float) -> float | None:
-        """One group of each lane that has one. When to call again; None: when something is queued."""
+        """One group of each lane that has one; when to call again. None: when something comes."""
         next_due_s: float | None = None
         for lane in self._lanes:
             due_s = self._serve(lane, now_s)

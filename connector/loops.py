@@ -41,7 +41,7 @@ class Bell:
             self._condition.notify_all()
 
     def wait(self, heard: int, timeout_s: float) -> int:
-        """Returns at once when it rang after `heard`, else at the next ring or after `timeout_s`."""
+        """Returns at once if it rang after `heard`, else at the next ring or after `timeout_s`."""
         with self._condition:
             if self._rings == heard and timeout_s > 0:
                 self._condition.wait(timeout_s)
@@ -94,7 +94,7 @@ class Loop:
             except Exception as error:
                 in_a_row = self.crash.in_a_row + 1 if self.crash else 1
                 self.crash = Crash(self.name, error, in_a_row)
-                log.error("a loop failed and goes on", loop=self.name, error=repr(error), exc_info=True)
+                log.exception("a loop failed and goes on", loop=self.name, error=error)
                 due_s = now_s + CRASH_BACKOFF_S[min(in_a_row, len(CRASH_BACKOFF_S)) - 1]
                 self._stopping.wait(due_s - now_s)
             wait_s = LONGEST_WAIT_S if due_s is None else due_s - self._clock.monotonic_s()

@@ -379,7 +379,7 @@ class Replication:
         self._follow(now_s, reads_everything=True)
 
     def _record_loss(self, cause: Cause) -> None:
-        """A row of dynaduck.gaps, unless an open one says it already: it also holds after a crash."""
+        """A row of dynaduck.gaps, unless an open one says it already: it holds after a crash."""
         with self._writing:
             self._reload()
             stored = self.stored
@@ -505,7 +505,7 @@ class Replication:
         self._count(applied)
 
     def refused(self, group: Sequence[Batch], error: AcceleratorError) -> bool:
-        """Whether the group is given up: it is wrong, so reading starts over from what is stored."""
+        """Whether the group is given up: it is wrong, so reading starts over from the rows."""
         if not isinstance(error, UnknownShard | ScanTicketExpired):
             return False
         self._settle_tickets(group)
@@ -530,11 +530,11 @@ class Replication:
 
     # The observer of readers and scanner
 
-    def page_read(self, shard_id: str, records: int, nbytes: int, /) -> None:
+    def page_read(self, _shard_id: str, records: int, _nbytes: int, /) -> None:
         if records:
             self._recorder.records_consumed(records)
 
-    def call_failed(self, shard_id: str | None, error: Exception, /) -> None:
+    def call_failed(self, _shard_id: str | None, error: Exception, /) -> None:
         if isinstance(error, SourceError) and error.retry is Retry.BACKOFF:
             self._recorder.transient_error()
 
@@ -577,7 +577,7 @@ class Replication:
         return self.health
 
     def tell(self) -> None:
-        """Shows the newest verdict to metrics and, when the writer is free, in dynaduck.datasets."""
+        """Shows the newest verdict to metrics and, if the writer is free, in dynaduck.datasets."""
         health, told = self.health, self._recorder
         told.state(health.state.value)
         told.ready(health.is_ready)

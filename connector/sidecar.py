@@ -130,9 +130,7 @@ def _bind(config: Config) -> Bind:
         port=http.port,
         token=_revealed(http.token),
         tls=None if http.tls is None else TlsFiles(http.tls.cert, http.tls.key),
-        tls_off_is_said=http.tls is None
-        and origin is not None
-        and origin.source is not Source.DEFAULT,
+        tls_off_is_said=http.tls is None and is_said,
     )
     problems = check_bind(bind)
     if problems:

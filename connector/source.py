@@ -20,7 +20,7 @@ from checkpoints.positions import KeyAttribute, Position, SourceIdentity
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """`stream_arn` is LatestStreamArn, which stays set after a stream is disabled: see `stream_enabled`."""
+    """`stream_arn` is LatestStreamArn, which stays set after a stream is disabled."""
 
     table_name: str
     table_arn: str
@@ -44,7 +44,7 @@ class TableDescription:
 
 @dataclass(frozen=True, slots=True)
 class ListedShard:
-    """A shard as DescribeStream shows it. An ending number means closed; it need not be a record's."""
+    """A shard as DescribeStream shows it; closed if it has an ending number, maybe no record's."""
 
     shard_id: str
     parent_shard_id: str | None
@@ -78,8 +78,8 @@ class OpenedIterator:
 class RecordsPage:
     """One whole, checked page of GetRecords.
 
-    changes          schema accelerator.batch.CHANGES, arrival order, without old images unless asked
-    next_iterator    None means: the shard is closed and this was its last page (it may hold records)
+    changes          schema accelerator.batch.CHANGES, arrival order; old images only if asked for
+    next_iterator    None: the shard is closed and this was its last page (it may hold records)
     last_sequence_number, newest_created_ms   of the last record and the youngest; None when empty
     """
 
@@ -132,4 +132,4 @@ class Source(Protocol):
     ) -> ScanPage: ...
 
     def get_item(self, keys: str) -> tuple[str | None, int]:
-        """The item of these keys (DynamoDB JSON text) by a consistent read, None if absent; and `at_ms`."""
+        """The item of these keys (DynamoDB JSON text), read consistently, or None; and `at_ms`."""
