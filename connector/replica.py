@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import base64
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, Protocol
 
-import duckdb
 import pyarrow as pa
 
+from accelerator.database import Database
 from checkpoints.positions import KeyAttribute
 from connector.cells import Attribute, number, of_cell, plain_text
-from connector.errors import ServiceError, ServiceUnreachable
+from connector.client import ServiceClient
+from connector.errors import ServiceError
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 EXTRA_COLUMN: Final = "_extra"
 KEYS_PER_ANSWER: Final = 200_000
-_ANSWER_TIMEOUT_S: Final = 120.0
 
 Row = dict[str, Any]
 """One row of the view: column name to cell, as pyarrow hands it out."""
@@ -164,28 +161,15 @@ class HttpAsk:
 
     is_live = True
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        self._url = url.rstrip("/") + "/v1/sql"
-        self._headers = {"Accept": ARROW_STREAM, "Content-Type": "text/plain; charset=utf-8"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
 
     def __call__(self, query: str) -> Answer:
-        request = urllib.request.Request(  # noqa: S310 - the operator names the address
-            self._url, data=query.encode(), headers=self._headers, method="POST"
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310
-                as_of = answer.headers.get("X-Dynaduck-As-Of")
-                with pa.ipc.open_stream(answer) as stream:
-                    return Answer(stream.read_all(), parse_as_of(as_of))
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                raise ServiceError(
-                    f"The service refused a query with {refusal.code}: {_reason(refusal.read())}"
-                ) from refusal
-        except OSError as error:
-            raise ServiceUnreachable(f"No service answers at {self._url}: {error}.") from error
+        with self._client.sql(query, ARROW_STREAM) as answer:
+            body = b"".join(answer.chunks())
+            as_of = answer.as_of
+        with pa.ipc.open_stream(body) as stream:
+            return Answer(stream.read_all(), parse_as_of(as_of))
 
 
 class FileAsk:
@@ -193,31 +177,18 @@ class FileAsk:
 
     is_live = False
 
-    def __init__(self, path: Path, dataset: str) -> None:
-        try:
-            self._connection = duckdb.connect(str(path), read_only=True)
-        except duckdb.Error as error:
-            raise ServiceError(f"The file {path} cannot be read: {error}") from error
-        self._covered_until_ms = self._read_covered_until_ms(dataset)
-
-    def __call__(self, query: str) -> Answer:
-        try:
-            table = self._connection.sql(query).to_arrow_table()
-        except duckdb.Error as error:
-            raise ServiceError(f"The file refused a query: {error}") from error
-        return Answer(table, self._covered_until_ms)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _read_covered_until_ms(self, dataset: str) -> int | None:
-        ((found,),) = self._connection.execute(
+    def __init__(self, database: Database, dataset: str) -> None:
+        self._cursor = database.cursor()
+        ((covered_until_ms,),) = self._cursor.execute(
             "SELECT CASE WHEN bool_or(covered_until IS NULL) THEN NULL"
             " ELSE epoch_ms(min(covered_until)) END"
             " FROM dynaduck.checkpoints WHERE dataset = ? AND state <> 'finished'",
             [dataset],
         ).fetchall()
-        return None if found is None else int(found)
+        self._covered_until_ms = None if covered_until_ms is None else int(covered_until_ms)
+
+    def __call__(self, query: str) -> Answer:
+        return Answer(self._cursor.sql(query).to_arrow_table(), self._covered_until_ms)
 
 
 def parse_as_of(text: str | None) -> int | None:
@@ -247,7 +218,3 @@ def _key_literal(attribute: Attribute, column_type: str) -> str:
         return f"'{escaped}'::BLOB"
     text = plain_text(number(value)) if kind == "N" else value
     return f"try_cast({literal(text)} AS {column_type})"
-
-
-def _reason(body: bytes) -> str:
-    return " ".join(body.decode(errors="replace").split())[:500]

@@ -129,7 +129,12 @@ def verify(
     except ServiceUnreachable:
         if repair:
             raise
-        asked = FileAsk(resolved.runtime.replica_file, settings.name)
+        file = Database.open(
+            resolved.runtime.replica_file,
+            memory_limit_bytes=resolved.runtime.memory_limit_bytes,
+            read_only=True,
+        )
+        asked = FileAsk(file, settings.name)
     source = AwsSource(aws_of(settings))
     try:
         table = source.describe_table()

@@ -26,6 +26,7 @@ from typing import IO, Any, Final
 import boto3
 from botocore.config import Config
 
+from connector.client import Address, ServiceClient
 from connector.errors import ServiceError
 
 REGION: Final = "us-east-1"  # where the levers of `dynaduck emulator` reach
@@ -131,6 +132,10 @@ class Stage:
         if self.service is None:
             raise ServiceError("The demo's service was not started.")
         return self.service
+
+    @property
+    def service_client(self) -> ServiceClient:
+        return ServiceClient(Address.of_url(self.service_url))
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON of the service's answer; status 0 when there is none."""

@@ -252,7 +252,7 @@ class Demo:
             )
         )
         key_schema = source.describe_table().key_schema
-        replica = SqlReplica(DATASET, key_schema, HttpAsk(self.stage.service_url))
+        replica = SqlReplica(DATASET, key_schema, HttpAsk(self.stage.service_client))
         with self.screen.bar("comparing", self._count()) as bar:
 
             def tell(progress: Progress) -> None:

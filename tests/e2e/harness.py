@@ -145,10 +145,11 @@ class Service:
 
     def get(self, path: str) -> tuple[int, Any]:
         try:
-            status, _, body = self.request("GET", path)
+            status, headers, body = self.request("GET", path)
         except (OSError, http.client.HTTPException):
             return 0, None
-        return status, json.loads(body)
+        is_json = headers.get_content_type() == "application/json"
+        return status, json.loads(body) if is_json else body.decode()
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         status, _, body = self.request("POST", "/v1/sql", query)

@@ -20,6 +20,7 @@ import pytest
 
 from checkpoints.positions import KeyAttribute
 from connector.aws import AwsSettings, AwsSource
+from connector.client import Address, ServiceClient
 from connector.clock import SystemClock
 from connector.replica import HttpAsk, SqlReplica
 from connector.verify import Report, Verification
@@ -71,7 +72,9 @@ class Run:
                 endpoint_url=self.aws.url,
             )
         )
-        replica = SqlReplica(TABLE, SCHEMA, HttpAsk(self.service.url))
+        replica = SqlReplica(
+            TABLE, SCHEMA, HttpAsk(ServiceClient(Address.of_url(self.service.url)))
+        )
         return Verification(source, replica, SCHEMA, SystemClock()).run()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pyarrow as pa
 import pytest
 
-from connector.errors import ServiceError, ServiceUnreachable
+from connector.client import Address, ServiceClient, ServiceRefused
+from connector.errors import ServiceUnreachable
 from connector.replica import ARROW_STREAM, HttpAsk
 from tests.e2e.harness import free_port
 
@@ -18,9 +20,9 @@ class Answers(BaseHTTPRequestHandler):
     """Echoes what it was asked as a one-row Arrow stream; refuses what mentions 'bad'."""
 
     def do_POST(self) -> None:
-        query = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["sql"]
         if "bad" in query:
-            body, status = b"no such\n table", 400
+            body, status = b'{"error": {"code": "bad_query", "message": "No such table."}}', 400
         else:
             row = {"query": query, **{n: str(self.headers[n]) for n in ("Accept", "Authorization")}}
             table = pa.Table.from_pylist([row])
@@ -49,9 +51,13 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
+def ask(url: str, token: str | None = None) -> HttpAsk:
+    return HttpAsk(ServiceClient(Address.of_url(url, token)))
+
+
 def test_rows_come_as_arrow_with_what_they_cover(url: str) -> None:
     """The query goes out as UTF-8, the token as a bearer's."""
-    answer = HttpAsk(url + "/", token="t0")("SELECT 'é\x00'")
+    answer = ask(url, token="t0")("SELECT 'é\x00'")
     assert answer.covered_until_ms == 7000
     assert answer.table.to_pylist() == [
         {"query": "SELECT 'é\x00'", "Accept": ARROW_STREAM, "Authorization": "Bearer t0"}
@@ -59,13 +65,13 @@ def test_rows_come_as_arrow_with_what_they_cover(url: str) -> None:
 
 
 def test_a_refusal_is_told_in_the_services_words(url: str) -> None:
-    """Status and reason in one sentence on one line."""
-    with pytest.raises(ServiceError, match="refused a query with 400: no such table"):
-        HttpAsk(url)("bad")
+    """What the service says of a query that it refuses is what the operator reads."""
+    with pytest.raises(ServiceRefused, match="No such table"):
+        ask(url)("bad")
 
 
 def test_no_service_is_said(url: str) -> None:
     """The address that does not answer is named."""
     port = free_port()
     with pytest.raises(ServiceUnreachable, match=str(port)):
-        HttpAsk(f"http://127.0.0.1:{port}")("SELECT 1")
+        ask(f"http://127.0.0.1:{port}")("SELECT 1")
