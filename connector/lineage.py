@@ -26,11 +26,18 @@ class Origin:
 
     reads_everything   begin at TRIM_HORIZON of all that is listed instead: after a gap that is
                        accepted (initial snapshot `disabled`, invalid checkpoint `restart`)
+    has_scan           a snapshot is taken after the first listing
     """
 
     at_ms: int
     margin_ms: int = START_MARGIN_MS
     reads_everything: bool = False
+    has_scan: bool = True
+
+    @property
+    def takes_closed_as_read(self) -> bool:
+        """Whether what a closed shard holds comes by the scan."""
+        return self.has_scan and not self.reads_everything
 
     @property
     def cut_ms(self) -> int:
@@ -149,7 +156,6 @@ class Shard:
     position      where reading goes on after all that was handed over
     handed_over   its newest row that was handed over to be committed
     committed     its newest row that is
-    ticket        number of its valid entry in the heap; 0 while it is not waiting
     is_closed     listed with an end, or with a child
     """
 
@@ -161,8 +167,6 @@ class Shard:
     records: int = 0
     iterator: str | None = None
     is_busy: bool = False
-    ticket: int = 0
-    due_s: float = 0.0
     is_closed: bool = False
     ending: str | None = None
     handed_over: ShardCheckpoint | None = None

@@ -18,12 +18,12 @@ until its children are known, or it is proved to have none.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from checkpoints.positions import Gap, Position, PositionKind, ShardCheckpoint, ShardState
+from connector.agenda import Agenda
 from connector.coverage import HOUR_MS, Coverage, GapCause, Retention
 from connector.errors import IteratorExpired, ShardGone, Trimmed
 from connector.lineage import (
@@ -88,10 +88,8 @@ class ShardGraph:
         self._unfinished: dict[str, Shard] = {}
         self._suspects: dict[str, Shard] = {}
         self._orphans: dict[str, Shard] = {}
-        self._due: list[tuple[float, int, Shard]] = []
-        self._tickets = 0
-        self._questions: list[tuple[float, str]] = []
-        self._question_due_s: dict[str, float] = {}
+        self._polls = Agenda()
+        self._questions = Agenda()
         self._rows: dict[str, ShardCheckpoint] = {}
         self._gaps: list[Gap] = []
         self._aws_ms = origin.at_ms
@@ -106,11 +104,10 @@ class ShardGraph:
 
     def take(self, now_s: float) -> Work | None:
         """The shard that has been due longest; it is busy until its answer is told."""
-        shard = self._first_waiting()
-        if shard is None or shard.due_s > now_s:
+        shard_id = self._polls.take(now_s)
+        if shard_id is None:
             return None
-        heapq.heappop(self._due)
-        shard.ticket = 0
+        shard = self._shards[shard_id]
         shard.is_busy = True
         if shard.iterator is not None:
             return ReadPage(shard.shard_id, shard.iterator, shard.position.timestamp_ms)
@@ -121,25 +118,21 @@ class ShardGraph:
 
     def next_due_s(self) -> float | None:
         """When `take` next has something; None while every shard is busy or waits for news."""
-        shard = self._first_waiting()
-        return None if shard is None else shard.due_s
+        return self._polls.next_s
 
     def take_question(self, now_s: float) -> str | None:
         """A closed shard to ask the children of; it is not asked again until that is answered."""
-        while self._questions and self._questions[0][0] <= now_s:
-            due_s, shard_id = heapq.heappop(self._questions)
-            if self._question_due_s.get(shard_id) == due_s:
-                del self._question_due_s[shard_id]
-                self._shards[shard_id].asked += 1
-                return shard_id
-        return None
+        shard_id = self._questions.take(now_s)
+        if shard_id is not None:
+            self._shards[shard_id].asked += 1
+        return shard_id
 
     def next_question_s(self) -> float | None:
-        return min(self._question_due_s.values(), default=None)
+        return self._questions.next_s
 
     @property
     def open_questions(self) -> int:
-        return len(self._question_due_s)
+        return len(self._questions)
 
     @property
     def wants_listing(self) -> bool:
@@ -194,6 +187,7 @@ class ShardGraph:
         shard = self._returned(shard_id)
         self._saw(at_ms)
         shard.iterator = iterator
+        shard.coverage.reopened()
         if self._retention.may_have_lost(shard.coverage.until_ms, at_ms):
             cause = GapCause.TRIMMED if shard.was_trimmed else GapCause.RETENTION_EXCEEDED
             self._lose(shard, cause, shard.shard_id, shard.position.sequence_number)
@@ -396,7 +390,8 @@ class ShardGraph:
                 assert_never(shard.state)
 
     def _begin(self, listing: Listing, now_s: float) -> None:
-        """The first complete listing: what is closed in it was written before the first Scan.
+        """The first complete listing: what is closed in it was written before the first Scan, if
+        there will be one.
 
         But a closed shard without a child may have one that no listing shows yet. An open shard
         without its parent may be younger than the page that the parent belongs on, so that another
@@ -414,7 +409,7 @@ class ShardGraph:
                 self._adopt(parent, shard)
         for entry in listing.shards:
             shard = self._shards[entry.shard_id]
-            if entry.is_closed and not self._origin.reads_everything:
+            if entry.is_closed and self._origin.takes_closed_as_read:
                 shard.position = Position.shard_end()
                 shard.state = ShardState.FINISHED if shard.children else ShardState.DRAINING
         for shard in list(self._shards.values()):
@@ -570,7 +565,7 @@ class ShardGraph:
         is not all of them, and after a restart nobody would look for the other.
         """
         shard.state = ShardState.FINISHED
-        self._question_due_s.pop(shard.shard_id, None)
+        self._questions.drop(shard.shard_id)
         self._hand_over(shard)
         self._hand_over_children(shard)
 
@@ -652,22 +647,10 @@ class ShardGraph:
         self._wait(shard, now_s)
 
     def _wait(self, shard: Shard, due_s: float) -> None:
-        self._tickets += 1
-        shard.ticket = self._tickets
-        shard.due_s = due_s
-        heapq.heappush(self._due, (due_s, shard.ticket, shard))
-
-    def _first_waiting(self) -> Shard | None:
-        while self._due:
-            _, ticket, shard = self._due[0]
-            if shard.ticket == ticket:
-                return shard
-            heapq.heappop(self._due)
-        return None
+        self._polls.put(shard.shard_id, due_s)
 
     def _ask(self, shard: Shard, due_s: float) -> None:
-        self._question_due_s[shard.shard_id] = due_s
-        heapq.heappush(self._questions, (due_s, shard.shard_id))
+        self._questions.put(shard.shard_id, due_s)
 
     def _returned(self, shard_id: str) -> Shard:
         shard = self._shards[shard_id]

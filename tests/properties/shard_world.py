@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from checkpoints.positions import Gap, PositionKind, ShardCheckpoint, ShardState
 from connector.coverage import Retention
-from connector.errors import IteratorExpired, ShardGone, SourceError, Unavailable
+from connector.errors import IteratorExpired, RequestRefused, ShardGone, SourceError, Unavailable
 from connector.lineage import Listing, OpenIterator, Origin, PageRead, Progress, ReadPage, Work
 from connector.pacing import Pacing
 from connector.shards import EVERY_SHARD, Patience, ShardGraph
@@ -173,7 +173,11 @@ class ShardWorld:
         if self.cursor is None:
             self.cursor = Cursor(self.stream.date_ms, [], None)
         cursor = self.cursor
-        page = self.stream.describe_stream(self.stream.stream_arn, start_shard_id=cursor.after)
+        try:
+            page = self.stream.describe_stream(self.stream.stream_arn, start_shard_id=cursor.after)
+        except RequestRefused:
+            self.cursor = None
+            return
         cursor.shards.extend(page.shards)
         cursor.after = page.last_evaluated_shard_id
         is_complete = cursor.after is None

@@ -7,7 +7,6 @@ is applied; no shard is forgotten; nobody starts at now; nothing is polled in a 
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -19,7 +18,7 @@ from tests.builders import HOUR_MS
 from tests.model_stream import ModelStream
 from tests.properties.shard_world import ShardWorld, faults
 
-SEEDS = int(os.environ.get("SHARD_GRAPH_SEEDS", "40"))
+FEW, MANY = 25, 3000
 
 
 class ShardGraphMachine(RuleBasedStateMachine):
@@ -261,20 +260,31 @@ def step(world: ShardWorld, rng: random.Random, losses: bool) -> None:
             world.restart(rng.choice([0.0, 1e9]))
 
 
-@pytest.mark.parametrize("losses", [False, True])
-def test_long_histories(losses: bool) -> None:
-    """Hundreds of moves in each of many histories break no rule; the seed that does is named."""
-    for seed in range(SEEDS):
+def walk_all(seeds: range, losses: bool) -> None:
+    for seed in seeds:
         try:
             walk(seed, losses=losses)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, losses {losses}: {error}") from error
 
 
+@pytest.mark.parametrize("losses", [False, True])
+def test_long_histories(losses: bool) -> None:
+    """Hundreds of moves in each of some histories break no rule; the seed that does is named."""
+    walk_all(range(FEW), losses)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("losses", [False, True])
+def test_thousands_of_long_histories(losses: bool) -> None:
+    """The same, for half an hour."""
+    walk_all(range(FEW, MANY), losses)
+
+
 TestShardGraph = ShardGraphMachine.TestCase
 TestShardGraph.settings = settings(
-    max_examples=80,
-    stateful_step_count=50,
+    max_examples=60,
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

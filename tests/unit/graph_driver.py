@@ -120,6 +120,10 @@ class Driver:
         self.now_s += seconds
         self.at_ms += round(seconds * 1000)
 
+    def due_s(self, shard_id: str) -> float:
+        """When a shard that waits is polled next."""
+        return self.graph._polls._entries[shard_id][0]
+
     def view(self, shard_id: str) -> ShardView:
         return next(v for v in self.graph.views(finished=True) if v.shard_id == shard_id)
 

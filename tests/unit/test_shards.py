@@ -409,7 +409,7 @@ class TestPolling:
         waits = []
         for _ in range(12):
             driver.fail("a", error)
-            waits.append(driver.graph._shards["a"].due_s - driver.now_s)
+            waits.append(driver.due_s("a") - driver.now_s)
         assert waits[:4] == sorted(waits[:4])
         assert max(waits) <= 20.0
         assert driver.state("a") is ShardState.BACKOFF
@@ -478,7 +478,7 @@ class TestIterators:
             driver.open(shard_id)
         for shard_id in "abc":
             driver.fail(shard_id, IteratorExpired("too old"))
-        dues = {driver.graph._shards[shard_id].due_s for shard_id in "abc"}
+        dues = {driver.due_s(shard_id) for shard_id in "abc"}
         assert len(dues) == 3
         assert max(dues) <= driver.now_s + 1.0
 
