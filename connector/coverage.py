@@ -80,11 +80,15 @@ class Coverage:
         if len(self._empty_ms) == PROOF_PAGES and not is_closed:
             self._raise(self._empty_ms[0])
 
+    def reopened(self) -> None:
+        """Another iterator walks the same empty stretch again: its pages are counted anew."""
+        self.empties = 0
+        self._empty_ms.clear()
+
     def lose(self) -> None:
         """Changes were lost: nothing before now is proved any more."""
         self.until_ms = None
-        self.empties = 0
-        self._empty_ms.clear()
+        self.reopened()
 
     def _raise(self, until_ms: int) -> None:
         if self.until_ms is None or until_ms > self.until_ms:
