@@ -21,7 +21,14 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from accelerator.errors import AcceleratorError, DatabaseInvalidated, OutOfMemory, Retry, translate
+from accelerator.errors import (
+    AcceleratorError,
+    DatabaseClosed,
+    DatabaseInvalidated,
+    OutOfMemory,
+    Retry,
+    translate,
+)
 from accelerator.freshness import Freshness, read_freshness, visible_relations
 from accelerator.gate import admit
 from accelerator.query_errors import (
@@ -297,8 +304,7 @@ class Query:
         if isinstance(error, QueryError):
             return error
         if isinstance(error, OSError | pa.ArrowException):
-            # What DuckDB raises in the middle of a stream comes through Arrow, as text.
-            error = translate(duckdb.Error(str(error)))
+            error = translate(_from_stream(str(error)))
         elif isinstance(error, duckdb.Error):
             error = translate(error)
         if isinstance(error, DatabaseInvalidated) and self._room.on_fatal is not None:
@@ -308,7 +314,7 @@ class Query:
         if isinstance(error, OutOfMemory):
             return QueryOutOfMemory(str(error))
         if isinstance(error, AcceleratorError):
-            if error.retry is Retry.NO:
+            if error.retry is Retry.NO and not isinstance(error, DatabaseClosed):
                 return QueryFailed(str(error), hint=error.hint)
             return DataUnavailable(str(error))
         return None
@@ -348,6 +354,21 @@ class Query:
                 seconds=ran_s,
             )
         )
+
+
+_STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
+    "Out of Memory Error": duckdb.OutOfMemoryException,
+    "INTERRUPT Error": duckdb.InterruptException,
+    "FATAL Error": duckdb.FatalException,
+    "INTERNAL Error": duckdb.InternalException,
+    "Connection Error": duckdb.ConnectionException,
+}
+
+
+def _from_stream(text: str) -> duckdb.Error:
+    """What DuckDB raises in the middle of a stream comes through Arrow as text: its kind again."""
+    kind = next((k for prefix, k in _STREAM_ERRORS.items() if prefix in text[:200]), duckdb.Error)
+    return kind(text)
 
 
 def _execute(
