@@ -415,7 +415,7 @@ class ShardGraph:
         for shard in list(self._shards.values()):
             parent = self._shards.get(shard.parent_id or "")
             if shard.state is ShardState.DRAINING:
-                shard.drained_ms = listing.began_ms
+                shard.drained_ms = listing.at_ms
                 self._ask(shard, now_s)
             elif shard.is_done:
                 pass

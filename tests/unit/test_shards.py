@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints.positions import Position, PositionKind, ShardState
 from connector.errors import AccessDenied, IteratorExpired, Throttled, Unavailable
-from connector.lineage import Origin, PageRead
+from connector.lineage import Listing, Origin, PageRead
 from connector.pacing import Pacing
 from connector.shards import ShardGraph
 from tests.builders import HOUR_MS, START_MS, listing, pages, row, sequence, shard_tree
@@ -50,6 +50,15 @@ class TestFirstStart:
         driver.commit()
         driver.take()
         assert driver.position("c") == CUT
+
+    def test_a_leaf_is_childless_from_the_end_of_the_first_listing_on(self) -> None:
+        """It may have ended while that was read: its first page says nothing about children."""
+        driver = Driver()
+        driver.at_ms += 400_000
+        slow = Listing(shard_tree("a! b"), "ENABLED", START_MS, driver.at_ms, True)
+        driver.keep(driver.graph.listed(slow, 0.0))
+        driver.listed("a! b")
+        assert driver.state("a") is ShardState.DRAINING
 
     def test_a_child_before_its_open_parent_waits(self) -> None:
         """A parent that still shows as open is read first, though its child is listed."""
