@@ -86,7 +86,7 @@ class Facts:
 class Health:
     """The verdict. Lags are None while a shard has no proof at all.
 
-    covered_until_ms   AWS time before which every change is in the rows
+    covered_until_ms   AWS time before which every change is in the rows that are served
     headroom_ms        how much longer the shard that is furthest behind keeps what is unread
     """
 
@@ -133,7 +133,8 @@ class HealthMonitor:
     def judge(self, facts: Facts, now_s: float) -> Health:
         """The state that these facts allow. O(shards)."""
         lags = self._lags_ms(facts, now_s)
-        is_known = None not in lags
+        # A stream without an open shard is off: what is written now is nowhere.
+        is_known = bool(lags) and None not in lags
         known = [lag_ms for lag_ms in lags if lag_ms is not None]
         most_ms = max(known, default=0) if is_known else None
         headroom_ms = self._headroom_ms(facts)
@@ -282,8 +283,12 @@ class HealthMonitor:
 
 
 def _covered_until_ms(facts: Facts) -> int | None:
-    if not facts.is_positioned:
+    """Of the rows that are served: those of an unfinished snapshot, or frozen ones, have none.
+
+    The shards may be read far beyond what such rows hold.
+    """
+    if not facts.is_positioned or facts.loading is not Loading.DONE or facts.rebuild_cause:
         return None
     covered = [v.covered_until_ms for v in facts.shards if v.state is not ShardState.DISCOVERED]
     known = [ms for ms in covered if ms is not None]
-    return min(known, default=facts.aws_now_ms) if len(known) == len(covered) else None
+    return min(known) if known and len(known) == len(covered) else None

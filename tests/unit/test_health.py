@@ -277,8 +277,24 @@ class TestFigures:
     def test_active_shards_are_counted_from_those_that_are(self) -> None:
         """No counter that could leak: none left, none shown."""
         health = HealthMonitor().judge(facts(), NOW_S)
-        assert (health.shards_active, health.lag_max_ms) == (0, 0)
-        assert health.covered_until_ms == START_MS
+        assert health.shards_active == 0
+
+    def test_without_an_unfinished_shard_nothing_is_proved(self) -> None:
+        """A stream that is off and read to its end: what is written now is nowhere."""
+        health = HealthMonitor().judge(facts(), NOW_S)
+        assert not health.is_ready
+        assert health.lag_max_ms is health.covered_until_ms is None
+
+    @pytest.mark.parametrize("loading", [Loading.SCANNING, Loading.PASSING])
+    def test_unfinished_rows_are_covered_until_no_time(self, loading: Loading) -> None:
+        """The shards may be read beyond what a snapshot under way has brought."""
+        health = HealthMonitor().judge(facts(idle(), loading=loading), NOW_S)
+        assert health.covered_until_ms is None
+
+    def test_frozen_rows_are_covered_until_no_time(self) -> None:
+        """While the table is loaded anew the shards are those of the shadow."""
+        health = HealthMonitor().judge(facts(idle(), rebuild_cause="a gap"), NOW_S)
+        assert health.covered_until_ms is None
 
     def test_headroom_is_what_the_stream_still_keeps(self) -> None:
         """Under six hours it is told, whatever the state."""

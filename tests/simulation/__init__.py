@@ -1,0 +1,1 @@
+"""The whole service on one seed and on virtual time."""
