@@ -109,6 +109,7 @@ class StoredDataset:
     live_snapshot_state         of the live rows
     fingerprint                 of the settings that the newest generation was loaded under
     live_fingerprint            of those that the live rows were loaded under
+    live_started_at_ms          AWS time before which every change was in the snapshot of them
     positions_gaps              the open gaps of the positions that are read
     """
 
@@ -130,6 +131,7 @@ class StoredDataset:
     live_snapshot_state: str
     live_identity: SourceIdentity
     live_fingerprint: str | None
+    live_started_at_ms: int | None
     positions_gaps: tuple[Gap, ...]
 
 
@@ -249,6 +251,7 @@ class Dataset:
                 live_snapshot_state=live.snapshot_state,
                 live_identity=live.identity,
                 live_fingerprint=live.fingerprint,
+                live_started_at_ms=live.snapshot_started_at_ms,
                 positions_gaps=store.open_gaps(self.spec.name, newest.positions_generation),
             )
 

@@ -63,14 +63,13 @@ class Course:
         stored: StoredDataset,
         observer: Observer,
         *,
-        reads_everything: bool,
         now_s: float,
     ) -> None:
         self.identity = stored.identity
         if self.identity.stream_arn is None or stored.origin_ms is None:
             raise ValueError("a course needs a stream and an origin in time")
         self.positions_generation = stored.positions_generation
-        self.origin = Origin(stored.origin_ms, reads_everything=reads_everything)
+        self.origin = _origin(stored, stored.origin_ms)
         self.filling: int | None = None
         self.scan_end_ms = stored.scan_ended_at_ms
         self.scanner: Scanner | None = None
@@ -188,3 +187,15 @@ class Course:
     def _end_scan(self) -> None:
         self._scans.abandon(self.settled)
         self.scanner, self.filling = None, None
+
+
+def _origin(stored: StoredDataset, at_ms: int) -> Origin:
+    """Where these positions begin, by what is stored alone, so that a restart begins there too.
+
+    The first set of a dataset without a snapshot has number 1; one that followed a loss is later.
+    """
+    is_rebuilding = stored.shadow_generation is not None and stored.is_frozen
+    state = stored.snapshot_state if is_rebuilding else stored.live_snapshot_state
+    has_scan = state != SnapshotState.NONE
+    follows_a_loss = not has_scan and stored.positions_generation > 1
+    return Origin(at_ms, reads_everything=follows_a_loss, has_scan=has_scan)

@@ -13,12 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TextIO, TypeVar
 
-from accelerator.database import Database
-from accelerator.dataset import Dataset as Replica
-from accelerator.dataset import StoredDataset
 from accelerator.errors import AcceleratorError, FileHeldByProcess, ForeignCheckpoint
 from checkpoints.positions import Position
 from connector import premises
@@ -29,7 +25,6 @@ from connector.errors import (
     AccessDenied,
     CredentialsInvalid,
     DynaduckError,
-    PositionLost,
     SourceError,
     StreamDisabled,
     TableNotFound,
@@ -39,22 +34,11 @@ from connector.errors import (
 from connector.findings import Finding, Verdict, failures, show
 from connector.first_contact import SMALLEST_SHARE
 from connector.iam_policy import stream_pattern, table_resource
-from connector.lineage import DONE
 from connector.premises import Running
 from connector.reachability import Reach, Step, reach
-from connector.recovery import (
-    Halt,
-    Policy,
-    Refresh,
-    Refuse,
-    Reinitialize,
-    Stored,
-    Wait,
-    covered_until_ms,
-    decide_start,
-    unusable_stream,
-)
-from connector.service import aws_of, spec_of
+from connector.recovery import unusable_stream
+from connector.resumability import judge, stored_dataset
+from connector.service import aws_of
 from connector.source import TableDescription
 
 T = TypeVar("T")
@@ -66,7 +50,6 @@ SKEW_NOTED_S: Final = 30.0
 SKEW_REFUSED_S: Final = 300.0  # AWS refuses signatures more than 5 minutes off
 STREAM_TRIES: Final = 3
 STREAM_TRY_EVERY_S: Final = 0.5
-POSITIONS_TRIED: Final = 20
 UNREADABLE_KEYS: Final = "INACCESSIBLE_ENCRYPTION_CREDENTIALS"
 RCU_BYTES: Final = 4096  # of a consistent read
 
@@ -495,7 +478,7 @@ class Examination:
             self._look_at_running(check)
             return
         try:
-            stored = self._stored()
+            stored = stored_dataset(self._config.runtime, self._settings)
         except FileHeldByProcess:
             self._not_checked(check, "Another process has the data file.")
             return
@@ -510,7 +493,7 @@ class Examination:
         elif table is None:
             self._not_checked(check, "The table could not be looked at.")
         else:
-            self._judge(check, stored, table)
+            self._say(check, *judge(stored, table, self._settings, self._source))
 
     def _look_at_running(self, check: str) -> None:
         if self._running is None:
@@ -526,68 +509,6 @@ class Examination:
             )
         else:
             self._ok(check, f"A service is running, {headroom_s / 3600:.1f} h before any loss.")
-
-    def _stored(self) -> StoredDataset | None:
-        path = self._config.runtime.replica_file
-        if not path.exists():
-            return None
-        database = Database.open(
-            path, memory_limit_bytes=self._config.runtime.memory_limit_bytes, read_only=True
-        )
-        try:
-            return Replica(database, replace(spec_of(self._settings), history=None)).load()
-        finally:
-            database.close()
-
-    def _judge(self, check: str, stored: StoredDataset, table: TableDescription) -> None:
-        """As the service would at start; then whether AWS still has what the positions name."""
-        settings = self._settings
-        policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
-        found = Stored(
-            stored.live_identity,
-            stored.generation,
-            () if stored.is_frozen else stored.shards,
-            is_loaded=stored.snapshot_state != "running",
-            fingerprint=stored.live_fingerprint or "",
-            open_gaps=stored.open_gaps,
-        )
-        decision = decide_start(found, table, policy, spec_of(settings).fingerprint, table.at_ms)
-        match decision:
-            case Halt():
-                self._failed(check, decision.reason.sentence, decision.reason.remedy)
-                return
-            case Refuse(error) | Wait(error):
-                self._failed(check, str(error), error.hint)
-                return
-            case Reinitialize():
-                self._note(check, f"The next start loads the table anew: {decision.sentence}.")
-                return
-            case Refresh(cause):
-                self._note(check, f"The next start takes a new snapshot beside the data: {cause}.")
-            case _:
-                pass
-        lost = self._lost(stored)
-        if lost is not None:
-            verdict = Verdict.NOTE if policy.restarts else Verdict.FAILED
-            self._say(check, verdict, f"What it points to is gone: {lost}", lost.hint)
-            return
-        covered_ms = covered_until_ms(stored.shards)
-        age = "" if covered_ms is None else f", {(table.at_ms - covered_ms) / 3_600_000:.1f} h old"
-        self._ok(check, f"{len(stored.shards)} shards{age}; it can be resumed.")
-
-    def _lost(self, stored: StoredDataset) -> PositionLost | None:
-        stream_arn = stored.identity.stream_arn
-        if stream_arn is None or self._streams_down is not None:
-            return None
-        unfinished = [shard for shard in stored.shards if shard.state not in DONE]
-        for shard in unfinished[:POSITIONS_TRIED]:
-            try:
-                self._source.open_iterator(stream_arn, shard.shard_id, shard.position)
-            except PositionLost as error:
-                return error
-            except SourceError:
-                return None
-        return None
 
 
 _STREAM_CHECKS: Final = ("stream", "DescribeStream", "GetShardIterator", "GetRecords")

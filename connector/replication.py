@@ -16,14 +16,13 @@ from typing import Final
 import structlog
 
 from accelerator.batch import Batch, empty_changes
-from accelerator.dataset import Applied, Dataset, SnapshotState, StoredDataset
+from accelerator.dataset import Applied, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
-from checkpoints.positions import Gap, SnapshotSegment
-from connector.config import Dataset as Settings
+from checkpoints.positions import Gap
 from connector.course import Course, Surroundings
-from connector.errors import DynaduckError, Retry, SourceError, StartRefused
+from connector.errors import DynaduckError, SourceError, StartRefused
 from connector.first_contact import check_access
-from connector.health import Facts, Health, HealthMonitor, Limits, Loading
+from connector.health import Facts
 from connector.reasons import Reason, Trouble
 from connector.recovery import (
     AtStart,
@@ -46,9 +45,9 @@ from connector.recovery import (
     decide_stream,
     unusable_stream,
 )
-from connector.retry import BACKOFF
-from connector.scanner import new_segments, segments_for
+from connector.scanner import Scanner
 from connector.source import TableDescription
+from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder
 
 CONTROL_EVERY_S: Final = 0.2
@@ -59,13 +58,8 @@ WHOLE_STREAM: Final = "*"  # dynaduck.gaps.shard_id where a gap is not one shard
 log = structlog.get_logger(__name__)
 
 
-class Replication:
-    """One dataset being kept equal to its table.
-
-    course     what is followed now; None while starting, halted or stopped
-    health     the newest verdict
-    refusal    why the service must not start because of this dataset
-    """
+class Replication(Upkeep):
+    """One dataset being kept equal to its table by following its stream."""
 
     def __init__(
         self,
@@ -76,65 +70,13 @@ class Replication:
         *,
         draw: Callable[[], float],
     ) -> None:
-        self.name = around.settings.name
-        self.course: Course | None = None
-        self.refusal: DynaduckError | None = None
-        self.stored: StoredDataset | None = None
-        self._around = around
         self._policy = policy
-        self._writing = writing
-        self._recorder = recorder
-        self._draw = draw
-        self._monitor = HealthMonitor(Limits.of(around.settings.ready_lag_s), around.retention)
         self._gaps: deque[Gap] = deque()
         self._halted: Reason | None = None
         self._rebuild_cause: str | None = None
-        self._refresh_asked = threading.Event()
-        self._paused = threading.Event()
-        self._stopping = threading.Event()
-        self._failures = 0
-        self._failing_since_s: float | None = None
-        self._start_error: Exception | None = None
-        self._start_due_s = float("-inf")
         self._waits_for: Trouble | None = None
-        self._started_ms: int | None = None
-        self._items_estimated: int | None = None
-        self._dead_letters = 0
         self._forget_due_s = 0.0
-        self._told: tuple[str, ...] | None = None
-        self.health = self.judge(0.0)
-
-    @property
-    def settings(self) -> Settings:
-        return self._around.settings
-
-    @property
-    def dataset(self) -> Dataset:
-        return self._around.dataset
-
-    # By hand
-
-    def refresh(self) -> None:
-        """Loads the table anew beside the data that is served, at the next control step."""
-        self._refresh_asked.set()
-
-    def pause(self) -> None:
-        self._paused.set()
-
-    def resume(self) -> None:
-        self._paused.clear()
-
-    def stop(self) -> None:
-        """Nothing more is read; what is queued may still be applied."""
-        self._stopping.set()
-
-    @property
-    def is_paused(self) -> bool:
-        return self._paused.is_set()
-
-    @property
-    def _is_reading(self) -> bool:
-        return not self._paused.is_set() and not self._stopping.is_set()
+        super().__init__(around, writing, recorder, draw=draw)
 
     # Steps
 
@@ -196,6 +138,10 @@ class Replication:
             self._refresh_asked.clear()
             self._reinitialize(Cause(self._halted.code), table, now_s)
             return
+        if self.stored is not None and _came_from_scans(self.stored):
+            self._load_beside(table, now_s)
+            self._rebuild_cause = "the rows came from full refreshes, which no stream continues"
+            return
         decision = decide_start(
             self._as_found(), table, self._policy, self.dataset.spec.fingerprint, table.at_ms
         )
@@ -244,41 +190,13 @@ class Replication:
         )
         self._follow(now_s)
 
-    def _follow(
-        self, now_s: float, *, rebuild: Cause | None = None, reads_everything: bool = False
-    ) -> None:
+    def _follow(self, now_s: float, *, rebuild: Cause | None = None) -> None:
         if self.stored is None:
             raise ValueError("nothing is stored that could be followed")
         self._halted = None
         self._rebuild_cause = None if rebuild is None else Reinitialize(rebuild).sentence
-        self.course = Course(
-            self._around, self.stored, self, reads_everything=reads_everything, now_s=now_s
-        )
-        self.course.items_estimated = self._items_estimated
+        self.course = Course(self._around, self.stored, self, now_s=now_s)
         self._around.ring_readers()
-
-    def _failed(self, error: Exception, now_s: float) -> None:
-        self._failures += 1
-        self._start_error = error
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-        wait_s = BACKOFF.delay_s(self._failures - 1, self._draw())
-        self._start_due_s = self._around.clock.monotonic_s() + wait_s
-        if isinstance(error, SourceError):
-            self.call_failed(None, error)
-        log.warning(
-            "a step of the dataset failed and is tried again",
-            dataset=self.name,
-            error=str(error),
-            hint=getattr(error, "hint", ""),
-            wait_s=round(wait_s, 3),
-        )
-
-    def _recovered(self) -> None:
-        self._failures = 0
-        self._start_error = None
-        self._failing_since_s = None
-        self._start_due_s = float("-inf")
 
     def _start_over(self, why: str, error: Exception) -> None:
         """Drops what is queued and begins again from the committed rows: nothing is lost by it."""
@@ -335,6 +253,13 @@ class Replication:
             raise unusable
         log.warning("the table is loaded anew", dataset=self.name, cause=cause.value)
         self._record_loss(cause)
+        self._load_beside(table, now_s, rebuild=cause)
+        self._recorder.reinitialized()
+
+    def _load_beside(
+        self, table: TableDescription, now_s: float, *, rebuild: Cause | None = None
+    ) -> None:
+        """Begins a shadow with positions of its own; the rows that are served are frozen."""
         with self._writing:
             self._close_course()
             self.dataset.begin(
@@ -347,8 +272,7 @@ class Replication:
                 snapshot=True,
             )
             self._reload()
-        self._recorder.reinitialized()
-        self._follow(now_s, rebuild=cause)
+        self._follow(now_s, rebuild=rebuild)
 
     def _restart_stream(
         self, cause: Cause | None, table: TableDescription, now_s: float, *, clears: bool
@@ -376,7 +300,7 @@ class Replication:
             self.dataset.resolve_gaps("accepted: initial_snapshot is disabled")
             self._reload()
         self._recorder.reinitialized()
-        self._follow(now_s, reads_everything=True)
+        self._follow(now_s)
 
     def _record_loss(self, cause: Cause) -> None:
         """A row of dynaduck.gaps, unless an open one says it already: it holds after a crash."""
@@ -487,11 +411,8 @@ class Replication:
         course = self.course
         return [] if course is None else course.take(most_bytes, most_batches)
 
-    def apply(self, group: Sequence[Batch]) -> Applied:
-        return self.dataset.apply(group)
-
     def committed(self, group: Sequence[Batch], applied: Applied) -> None:
-        self._settle_tickets(group)
+        super().committed(group, applied)
         course = self.course
         if course is not None:
             rows = [
@@ -502,7 +423,6 @@ class Replication:
             ]
             if rows:
                 course.reader.committed(rows)
-        self._count(applied)
 
     def refused(self, group: Sequence[Batch], error: AcceleratorError) -> bool:
         """Whether the group is given up: it is wrong, so reading starts over from the rows."""
@@ -512,31 +432,7 @@ class Replication:
         self._start_over("a batch does not fit what is stored", error)
         return True
 
-    def _settle_tickets(self, group: Sequence[Batch]) -> None:
-        for batch in group:
-            if batch.scan_ticket is not None:
-                self.dataset.close_scan_ticket(batch.scan_ticket)
-
-    def _count(self, applied: Applied) -> None:
-        if not applied.wrote:
-            return
-        self._recorder.applied(applied.operations, seconds=applied.duration_s)
-        self._recorder.snapshot_items(applied.operations.get("snapshot", 0))
-        if applied.dead_letters:
-            self._recorder.dead_letters(applied.dead_letters)
-            self._dead_letters += applied.dead_letters
-        if applied.columns_widened:
-            self._recorder.columns_widened(len(applied.columns_widened))
-
     # The observer of readers and scanner
-
-    def page_read(self, _shard_id: str, records: int, _nbytes: int, /) -> None:
-        if records:
-            self._recorder.records_consumed(records)
-
-    def call_failed(self, _shard_id: str | None, error: Exception, /) -> None:
-        if isinstance(error, SourceError) and error.retry is Retry.BACKOFF:
-            self._recorder.transient_error()
 
     def gap_found(self, gap: Gap, /) -> None:
         self._gaps.append(gap)
@@ -544,80 +440,25 @@ class Replication:
 
     # Health
 
-    def judge(
-        self,
-        now_s: float,
-        *,
-        commit_error: Exception | None = None,
-        failed_loops: tuple[str, ...] = (),
-    ) -> Health:
-        """The verdict now; any thread, one at a time."""
+    def _facts(self) -> Facts:
         course, stored = self.course, self.stored
-        self.health = self._monitor.judge(
-            Facts(
-                aws_now_ms=self._around.aws_time.now_ms(),
-                is_positioned=course is not None and course.reader.is_positioned,
-                loading=self._loading(stored),
-                shards=[] if course is None else course.reader.views(),
-                open_gaps=0 if stored is None else len(stored.open_gaps),
-                open_dead_letters=self._dead_letters,
-                troubles=tuple(self._troubles(course)),
-                halted=self._halted,
-                rebuild_cause=self._rebuild_cause,
-                is_refreshing=stored is not None
-                and stored.shadow_generation is not None
-                and not stored.is_frozen,
-                commit_error=commit_error,
-                failed_loops=failed_loops,
-                is_paused=self._paused.is_set(),
-                is_stopping=self._stopping.is_set(),
-            ),
-            now_s,
+        return Facts(
+            aws_now_ms=self._around.aws_time.now_ms(),
+            is_positioned=course is not None and course.reader.is_positioned,
+            loading=self._loading(stored),
+            shards=[] if course is None else course.reader.views(),
+            open_gaps=0 if stored is None else len(stored.open_gaps),
+            troubles=tuple(self._troubles(course)),
+            halted=self._halted,
+            rebuild_cause=self._rebuild_cause,
+            is_refreshing=stored is not None
+            and stored.shadow_generation is not None
+            and not stored.is_frozen,
         )
-        return self.health
 
-    def tell(self) -> None:
-        """Shows the newest verdict to metrics and, if the writer is free, in dynaduck.datasets."""
-        health, told = self.health, self._recorder
-        told.state(health.state.value)
-        told.ready(health.is_ready)
-        told.lag(sum_ms=health.lag_sum_ms, max_ms=health.lag_max_ms)
-        told.shards_active(health.shards_active)
-        headroom_ms = health.headroom_ms
-        told.retention_headroom(None if headroom_ms is None else headroom_ms / 1000)
-        now_ms = self._around.aws_time.now_ms()
-        if now_ms is not None and health.covered_until_ms is not None:
-            told.checkpoint_age(max(0, now_ms - health.covered_until_ms) / 1000)
-        told.queue_bytes(self.queued_bytes)
-        told.dead_letters_open(self._dead_letters)
-        if self.stored is not None:
-            told.gaps_open(len(self.stored.open_gaps))
-        told.snapshot_progress(self._snapshot_ratio())
-        reason = "; ".join(reason.sentence for reason in health.reasons) or None
-        # By codes: sentences hold figures that change all the time, and each change is a commit.
-        verdict = (health.state.value, *(reason.code for reason in health.reasons))
-        if verdict != self._told and self.stored is not None:
-            self._store_verdict(verdict, reason)
-
-    def _store_verdict(self, verdict: tuple[str, ...], reason: str | None) -> None:
-        if self._writing.acquire(blocking=False):
-            try:
-                self.dataset.mark_status(verdict[0], reason)
-                self._told = verdict
-            except AcceleratorError as error:
-                log.warning("the status was not stored", dataset=self.name, error=str(error))
-            finally:
-                self._writing.release()
-
-    def _snapshot_ratio(self) -> float | None:
-        """Segments done of all; of one that is under way nobody knows how long it is."""
-        stored, course = self.stored, self.course
-        if stored is None or not stored.segments:
-            return None
-        segments = stored.segments
-        if course is not None and course.scanner is not None:
-            segments = course.scanner.progress().segments
-        return sum(segment.done for segment in segments) / len(segments)
+    @property
+    def scanner(self) -> Scanner | None:
+        return None if self.course is None else self.course.scanner
 
     @property
     def queued_bytes(self) -> int:
@@ -644,23 +485,8 @@ class Replication:
             return None
         return self.health.covered_until_ms
 
-    @property
-    def aws_now_ms(self) -> int | None:
-        return self._around.aws_time.now_ms()
-
-    @property
-    def open_dead_letters(self) -> int:
-        return self._dead_letters
-
-    @property
-    def started_ms(self) -> int | None:
-        """AWS time of the first answer in this process."""
-        return self._started_ms
-
     def _troubles(self, course: Course | None) -> list[Trouble]:
-        troubles = []
-        if self._start_error is not None and self._failing_since_s is not None:
-            troubles.append(Trouble.of(self._start_error, self._failing_since_s))
+        troubles = self._failing()
         if self._waits_for is not None:
             troubles.append(self._waits_for)
         if course is None:
@@ -675,46 +501,7 @@ class Replication:
             ]
         return troubles
 
-    @staticmethod
-    def _loading(stored: StoredDataset | None) -> Loading:
-        if stored is None:
-            return Loading.SCANNING
-        match stored.live_snapshot_state:
-            case SnapshotState.RUNNING:
-                return Loading.SCANNING
-            case SnapshotState.SCANNED:
-                return Loading.PASSING
-            case _:
-                return Loading.DONE
-
-    @property
-    def _is_loaded(self) -> bool:
-        return self._loading(self.stored) is Loading.DONE
-
-    @property
-    def _is_loading(self) -> bool:
-        states = (SnapshotState.RUNNING, SnapshotState.SCANNED)
-        return self.stored is not None and self.stored.snapshot_state in states
-
     # What is stored
-
-    def _reload(self) -> StoredDataset | None:
-        with self._writing:
-            self.stored = self.dataset.load()
-            self.count_dead_letters()
-        return self.stored
-
-    def count_dead_letters(self) -> None:
-        with self._writing:
-            self._dead_letters = self.dataset.open_dead_letters()
-
-    def _write(self, write: Callable[[], object]) -> None:
-        with self._writing:
-            write()
-            self._reload()
-
-    def _segments(self, table: TableDescription) -> tuple[SnapshotSegment, ...]:
-        return new_segments(self.settings.scan_segments or segments_for(table))
 
     def _as_found(self) -> Stored | None:
         stored = self.stored
@@ -739,3 +526,9 @@ class Replication:
             open_gaps=stored.open_gaps,
             shadow=own_shadow,
         )
+
+
+def _came_from_scans(stored: StoredDataset) -> bool:
+    """Loaded whole, and never a position: refresh_mode was `full` until now."""
+    is_loaded = stored.live_snapshot_state == SnapshotState.DONE
+    return is_loaded and not stored.shards and stored.shadow_generation is None

@@ -21,7 +21,6 @@ from accelerator.sql import identifier
 from connector.course import Course
 from connector.errors import UnknownDataset
 from connector.lineage import ShardView
-from connector.replication import Replication
 from connector.service import Service
 from connector.status import (
     DatasetStatus,
@@ -31,6 +30,7 @@ from connector.status import (
     ShardStatus,
     SnapshotStatus,
 )
+from connector.upkeep import Upkeep
 from metrics import catalog
 
 KEPT_S: Final = 0.5
@@ -81,7 +81,7 @@ class Report:
     def resume(self, dataset: str) -> None:
         self._found(dataset).resume()
 
-    def _found(self, dataset: str) -> Replication:
+    def _found(self, dataset: str) -> Upkeep:
         found = self._service.replication(dataset)
         if found is None:
             known = ", ".join(r.name for r in self._service.replications)
@@ -103,7 +103,7 @@ class Report:
             database_reopened=database.reopened,
         )
 
-    def _dataset(self, replication: Replication, now_s: float) -> DatasetStatus:
+    def _dataset(self, replication: Upkeep, now_s: float) -> DatasetStatus:
         health, stored, course = replication.health, replication.stored, replication.course
         rows, columns = self._size(replication.name) if stored is not None else (None, None)
         consumed = self._service.recorder.value(catalog.RECORDS_CONSUMED, name=replication.name)
@@ -132,7 +132,7 @@ class Report:
             records_consumed=int(consumed or 0),
             changes_per_s=self._rate(replication.name, consumed or 0.0, now_s),
             shards_active=health.shards_active,
-            snapshot=None if stored is None else _snapshot(stored, course),
+            snapshot=None if stored is None else _snapshot(stored, replication),
             shards=() if course is None else _shards(course, aws_ms),
             gaps=() if stored is None else _gaps(stored),
             dead_letters=replication.open_dead_letters,
@@ -165,14 +165,14 @@ class Report:
         return (last - then) / (last_s - then_s) if last_s > then_s else None
 
 
-def _snapshot(stored: StoredDataset, course: Course | None) -> SnapshotStatus:
+def _snapshot(stored: StoredDataset, upkeep: Upkeep) -> SnapshotStatus:
     segments, items_per_s, consumed_rcu = stored.segments, None, 0.0
-    if course is not None and course.scanner is not None:
-        progress = course.scanner.progress()
+    if (scanner := upkeep.scanner) is not None:
+        progress = scanner.progress()
         segments, items_per_s = progress.segments, progress.items_per_s
         consumed_rcu = progress.consumed_rcu
     done, items = sum(s.done for s in segments), sum(s.items for s in segments)
-    estimated = course.items_estimated if course is not None else None
+    estimated = upkeep.items_estimated
     eta_s = None
     if estimated is not None and items_per_s:
         eta_s = max(0, estimated - items) / items_per_s

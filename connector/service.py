@@ -24,16 +24,18 @@ from accelerator.history import History
 from connector.applier import Applier
 from connector.aws import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
-from connector.config import Config, Secret
+from connector.config import Config, RefreshMode, Secret
 from connector.config import Dataset as Settings
 from connector.course import Surroundings
 from connector.coverage import Retention
 from connector.errors import DynaduckError, StartRefused, UnknownDataset
+from connector.full_refresh import FullRefresh
 from connector.loops import Bell, Loop, Step
 from connector.recovery import Policy
 from connector.replication import Replication
 from connector.scanner import EVENTUAL_MARGIN_S
 from connector.single_keys import SingleKeys
+from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder, Recorder
 
 POLLERS: Final = 8
@@ -122,7 +124,7 @@ class Service:
                 return refusal
         return None
 
-    def replication(self, name: str) -> Replication | None:
+    def replication(self, name: str) -> Upkeep | None:
         """By its name in whatever case: SQL does not tell them apart either."""
         return next((r for r in self.replications if r.name.lower() == name.lower()), None)
 
@@ -136,7 +138,7 @@ class Service:
 
     # Building
 
-    def _replication(self, settings: Settings, retention: Retention) -> Replication:
+    def _replication(self, settings: Settings, retention: Retention) -> Upkeep:
         recorder = self.recorder.dataset(settings.name)
         aws_time = AwsTime(self.clock)
         source = AwsSource(aws_of(settings), clock=self.clock, on_call=_counted(recorder))
@@ -158,10 +160,12 @@ class Service:
             ring_writer=self._work.ring,
             ring_readers=self._news.ring,
         )
+        if settings.refresh_mode is RefreshMode.FULL:
+            return FullRefresh(around, self.writing, recorder, draw=random.random)
         policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
         return Replication(around, policy, self.writing, recorder, draw=random.random)
 
-    def _has_checkpoint(self, replication: Replication) -> bool:
+    def _has_checkpoint(self, replication: Upkeep) -> bool:
         with self.writing:
             return replication.dataset.load() is not None
 

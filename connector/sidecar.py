@@ -150,10 +150,6 @@ def _refuse_unbuilt(config: Config) -> None:
     wanted |= {
         f"datasets.{d.name}.publish.every": d.publish.every_s is not None for d in config.datasets
     }
-    wanted |= {
-        f"datasets.{d.name}.acceleration.refresh_mode": d.refresh_mode.value != "changes"
-        for d in config.datasets
-    }
     for setting, is_wanted in wanted.items():
         if is_wanted:
             raise ConfigError(

@@ -21,8 +21,8 @@ from accelerator.dead_letters import DeadLetter, DeadLetters
 from checkpoints.positions import KeyAttribute
 from connector.clock import Clock
 from connector.errors import ServiceError
-from connector.replication import Replication
 from connector.source import Source
+from connector.upkeep import Upkeep
 
 LOOK_EVERY_S: Final = 0.05
 PATIENCE_S: Final = 60.0
@@ -64,7 +64,7 @@ class SingleKeys:
 
     def __init__(
         self,
-        replication: Replication,
+        replication: Upkeep,
         source: Source,
         database: Database,
         writing: threading.RLock,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from connector.errors import DynaduckError
-from connector.replication import Replication
 from connector.service import Service
+from connector.upkeep import Upkeep
 
 LOOK_EVERY_S: Final = 0.05
 SAME_SECOND_MS: Final = 1000  # the Date header is cut to seconds, so the start was within the next
@@ -57,11 +57,11 @@ def sync_once(
     return Synced(behind, refusal)
 
 
-def _has_caught_up(replication: Replication) -> bool:
+def _has_caught_up(replication: Upkeep) -> bool:
     began_ms = replication.started_ms
     return began_ms is not None and replication.has_passed(began_ms + SAME_SECOND_MS)
 
 
-def _why(replication: Replication) -> str:
+def _why(replication: Upkeep) -> str:
     reasons = replication.health.reasons
     return reasons[0].sentence if reasons else "it was not caught up in time"
