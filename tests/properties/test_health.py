@@ -85,8 +85,8 @@ def is_sound(facts: Facts) -> bool:
 
 
 def worst_lag_s(facts: Facts, now_s: float) -> float:
-    """Of all shards; infinite where one has no proof."""
-    worst = 0.0
+    """Of all shards; infinite where one has no proof, or where there is none to have it."""
+    worst = 0.0 if facts.shards else float("inf")
     for view in facts.shards:
         if view.state is ShardState.DISCOVERED:
             has_parent = any(other.shard_id == view.parent_shard_id for other in facts.shards)
