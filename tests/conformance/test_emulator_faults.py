@@ -196,6 +196,26 @@ def test_an_allow_list_denies_everything_else(aws: Emulator) -> None:
     assert code_of(s3.get_object, Bucket="bucket", Key="a") == "NoSuchBucket"
 
 
+def test_s3_is_denied_by_the_names_of_its_actions(aws: Emulator) -> None:
+    """Listing and HeadBucket are s3:ListBucket, HEAD is s3:GetObject, parts are s3:PutObject."""
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="log")
+    s3.put_object(Bucket="log", Key="a", Body=b"a")
+    aws.policy.allow_only(["s3:ListBucket"])
+    s3.list_objects_v2(Bucket="log")
+    s3.list_objects(Bucket="log")
+    s3.head_bucket(Bucket="log")
+    assert code_of(s3.get_object, Bucket="log", Key="a") == "AccessDenied"
+    assert code_of(s3.list_buckets) == "AccessDenied"
+    aws.policy.allow_only(["s3:PutObject"])
+    upload = s3.create_multipart_upload(Bucket="log", Key="b")["UploadId"]
+    s3.upload_part(Bucket="log", Key="b", UploadId=upload, PartNumber=1, Body=b"b")
+    assert code_of(s3.list_objects_v2, Bucket="log") == "AccessDenied"
+    assert code_of(s3.delete_object, Bucket="log", Key="a") == "AccessDenied"
+    aws.policy.allow_only(["s3:GetObject"])
+    s3.head_object(Bucket="log", Key="a")
+
+
 # Broken connections and bodies
 
 

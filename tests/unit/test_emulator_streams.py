@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from itertools import pairwise
 
@@ -400,6 +401,12 @@ def test_a_token_that_was_not_handed_out_is_refused() -> None:
     token = stream.iterator(only_shard(stream).shard_id, "LATEST", START_S).token()
     assert token.startswith(ARN + "|1|")
     assert parse_iterator(token).index == 0
+    arn, version, encoded = token.split("|")
+    raw = base64.b64decode(encoded)
+    forged = base64.b64encode(raw[:4] + raw[4:].replace(b"|0|", b"|9|", 1)).decode()
+    assert forged != encoded
+    with pytest.raises(AwsError):
+        parse_iterator(f"{arn}|{version}|{forged}")
     for wrong in ("", "a|b", "a|1|b", token[:-8], token[:-3] + "AAA", token + "A", "a|1|####"):
         with pytest.raises(AwsError) as caught:
             parse_iterator(wrong)
