@@ -174,6 +174,7 @@ class Shard:
     interval_s: float = 0.0
     last_good_s: float | None = None
     idle_since_s: float | None = None
+    caution_s: float = 0.0
     failures: int = 0
     error: Exception | None = None
     error_since_s: float | None = None

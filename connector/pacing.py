@@ -16,6 +16,9 @@ from connector.retry import BACKOFF, Backoff
 LONGEST_IDLE_S: Final = 30.0  # well within the 15 minutes that an iterator lives
 CLOSED_DOUBLINGS: Final = 3  # a closed shard is drained, not watched
 LONGEST_ASK_S: Final = 30.0
+LEAST_CAUTION_S: Final = 0.05
+MOST_CAUTION_S: Final = 1.0
+CAUTION_KEPT: Final = 0.9  # of it after each good page: forgotten within a few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,17 @@ class Pacing:
         doublings = min(max(empties - 1, 0), CLOSED_DOUBLINGS if is_closed else 30)
         wait_s = max(self.tail_s, shards / self.calls_per_s) * 2.0**doublings
         return max(self.floor_s, min(wait_s, self.longest_s))
+
+    def caution_s(self, before_s: float, *, is_throttled: bool) -> float:
+        """The least wait between polls of a shard that was throttled; it fades with good pages.
+
+        A shard has at most two readers, of which the other may be somebody else's: polling on at
+        full speed after each refusal would be refused again.
+        """
+        if is_throttled:
+            return min(MOST_CAUTION_S, max(LEAST_CAUTION_S, 2 * before_s))
+        faded_s = CAUTION_KEPT * before_s
+        return faded_s if faded_s >= LEAST_CAUTION_S / 10 else 0.0
 
     def after_failure(self, failures: int) -> float:
         """The wait after the last of `failures` in a row, at least 1."""

@@ -25,7 +25,7 @@ from typing import Final, assert_never
 from checkpoints.positions import Gap, Position, PositionKind, ShardCheckpoint, ShardState
 from connector.agenda import Agenda
 from connector.coverage import HOUR_MS, Coverage, GapCause, Retention
-from connector.errors import IteratorExpired, ShardGone, Trimmed
+from connector.errors import IteratorExpired, ShardGone, Throttled, Trimmed
 from connector.lineage import (
     Listing,
     OpenIterator,
@@ -218,12 +218,14 @@ class ShardGraph:
             shard.state = ShardState.IDLE if is_empty else ShardState.READING
             if page.records:
                 self._hand_over(shard)
-            shard.interval_s = self._pacing.after_page(
+            shard.caution_s = self._pacing.caution_s(shard.caution_s, is_throttled=False)
+            wait_s = self._pacing.after_page(
                 more=page.more and not is_empty,
                 empties=shard.coverage.empties,
                 is_closed=shard.is_closed,
                 shards=len(self._unfinished),
             )
+            shard.interval_s = max(wait_s, shard.caution_s)
             self._wait(shard, now_s + shard.interval_s)
         return self._progress()
 
@@ -235,6 +237,8 @@ class ShardGraph:
         if shard.error_since_s is None:
             shard.error_since_s = now_s
         shard.error = error
+        if isinstance(error, Throttled):
+            shard.caution_s = self._pacing.caution_s(shard.caution_s, is_throttled=True)
         if isinstance(error, IteratorExpired):
             shard.iterator = None
         elif isinstance(error, Trimmed):

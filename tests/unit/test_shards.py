@@ -18,6 +18,7 @@ CUT = Position.at_timestamp(START_MS - 300_000)
 class TestFirstStart:
     @pytest.mark.situation(9)
     @pytest.mark.situation(73)
+    @pytest.mark.situation(80)
     def test_every_open_shard_is_read_from_before_the_start(self) -> None:
         """All open shards start at the cut, which lies before the start: none is missed."""
         driver = Driver()
@@ -277,6 +278,7 @@ class TestLineage:
         driver.commit()
         assert driver.rows["b"].covered_until_ms == START_MS
 
+    @pytest.mark.situation(42)
     def test_a_late_root_starts_at_the_generations_start(self) -> None:
         """Never at now: what it holds since it was made would be lost."""
         driver = Driver()
@@ -425,6 +427,22 @@ class TestPolling:
         assert driver.view("b").error is None
         driver.pages("a", pages(1))
         assert driver.view("a").error is None
+
+    @pytest.mark.situation(25)
+    def test_a_throttled_shard_is_polled_slower_for_a_while(self) -> None:
+        """Somebody else may read it, too: full speed after each refusal is refused again."""
+        driver = Driver([row("a")])
+        driver.open("a")
+        for _ in range(3):
+            driver.fail("a", Throttled("two readers already"))
+        waits = []
+        for number in range(60):
+            full = PageRead(1000, "i", sequence(number), START_MS, START_MS, more=True)
+            driver.page("a", full)
+            waits.append(driver.view("a").interval_s)
+        assert waits[0] == pytest.approx(0.18)
+        assert waits == sorted(waits, reverse=True)
+        assert waits[-1] == 0.0
 
     def test_many_shards_begin_with_longer_waits(self) -> None:
         """What tailing costs is bounded over all shards, so that a thousand do not eat the host."""
