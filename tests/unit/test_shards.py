@@ -390,6 +390,24 @@ class TestPolling:
             driver.graph.page_read(work.shard_id, more, driver.now_s)
         assert sorted(order[:3]) == sorted(order[3:]) == ["a", "b", "c"]
 
+    def test_ten_thousand_shards_take_turns(self) -> None:
+        """Everyone is opened once before anyone is read, and read once before anyone is again."""
+        driver = Driver()
+        count = 10_000
+        driver.begin(" ".join(f"s{number}" for number in range(count)))
+        first = driver.take()
+        for shard_id in first:
+            driver.open(shard_id)
+        second = driver.take()
+        assert len(set(first)) == len(set(second)) == count
+        for shard_id in second:
+            page = PageRead(0, "i", None, None, START_MS)
+            driver.work.pop(shard_id)
+            driver.graph.page_read(shard_id, page, driver.now_s)
+        assert driver.take() == []
+        driver.now_s += 2.0
+        assert len(driver.take()) == count
+
     def test_a_shard_is_with_one_poller_at_a_time(self) -> None:
         """So its pages are handed over in order."""
         driver = Driver([row("a")])
