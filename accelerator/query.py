@@ -26,6 +26,7 @@ from accelerator.errors import (
     DatabaseClosed,
     DatabaseInvalidated,
     OutOfMemory,
+    QueryInterrupted,
     Retry,
     translate,
 )
@@ -313,6 +314,13 @@ class Query:
             return self._stopped()
         if isinstance(error, OutOfMemory):
             return QueryOutOfMemory(str(error))
+        if isinstance(error, QueryInterrupted):
+            # Nobody here did: on 1.5.5 one part of a query that fails interrupts the others, and
+            # whose error arrives is chance.
+            return QueryFailed(
+                "DuckDB gave the query up.",
+                hint="Memory is the usual cause: make it smaller, or raise runtime.memory_limit.",
+            )
         if isinstance(error, AcceleratorError):
             if error.retry is Retry.NO and not isinstance(error, DatabaseClosed):
                 return QueryFailed(str(error), hint=error.hint)
