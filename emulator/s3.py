@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moto.core.request import Request as MotoRequest
+from moto.s3.exceptions import BucketAlreadyExists
 from moto.s3.models import FakeBucket, FakeKey, S3Backend, s3_backends
 from moto.s3.responses import S3Response
 
@@ -31,11 +32,18 @@ class Buckets(S3Backend):
         self._clock_s = clock_s
 
     def create_bucket(self, bucket_name: str, *args: Any, **kwargs: Any) -> FakeBucket:
-        if bucket_name not in self.buckets:
-            # moto keeps one namespace of buckets per process; two emulators must not share it.
-            s3_backends.bucket_accounts.pop(bucket_name, None)
-        bucket = super().create_bucket(bucket_name, *args, **kwargs)
-        s3_backends.bucket_accounts.pop(bucket_name, None)
+        if bucket_name in self.buckets:
+            raise BucketAlreadyExists(bucket_name)
+        # moto keeps one namespace of buckets per process; ours are not in it, and take no name
+        # from those that are.
+        registry = s3_backends.bucket_accounts
+        owner = registry.pop(bucket_name, None)
+        try:
+            bucket = super().create_bucket(bucket_name, *args, **kwargs)
+        finally:
+            registry.pop(bucket_name, None)
+            if owner is not None:
+                registry[bucket_name] = owner
         bucket.creation_date = naive_utc(self._clock_s())
         return bucket
 

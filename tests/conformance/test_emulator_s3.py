@@ -12,7 +12,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 from moto import mock_aws
-from moto.s3.models import FakeKey
+from moto.s3.models import FakeKey, s3_backends
 
 from emulator import Emulator, ManualClock
 
@@ -117,6 +117,30 @@ def test_what_is_missing_is_said_as_s3_says_it(aws: Emulator) -> None:
             call(**params)
         assert caught.value.response["Error"]["Code"] == code
     assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["log"]
+
+
+def test_creating_a_bucket_again_loses_nothing(aws: Emulator) -> None:
+    """In us-east-1 it changes nothing; elsewhere the bucket is said to be ours already."""
+    put(aws, "a", b"kept")
+    aws.client("s3").create_bucket(Bucket="log")
+    assert aws.client("s3").get_object(Bucket="log", Key="a")["Body"].read() == b"kept"
+    with Emulator(region="eu-west-1") as other:
+        where = {"LocationConstraint": "eu-west-1"}
+        other.client("s3").create_bucket(Bucket="log", CreateBucketConfiguration=where)
+        with pytest.raises(ClientError, match="BucketAlreadyOwnedByYou"):
+            other.client("s3").create_bucket(Bucket="log", CreateBucketConfiguration=where)
+
+
+def test_bucket_names_of_others_in_the_process_are_free_and_stay_theirs(aws: Emulator) -> None:
+    """moto's own bucket of a name does not stand in the way, and is still found afterwards."""
+    theirs = s3_backends["999999999999"]["aws"]
+    theirs.create_bucket("shared", "us-east-1")
+    try:
+        aws.client("s3").create_bucket(Bucket="shared")
+        assert s3_backends.bucket_accounts["shared"] == ("aws", "999999999999")
+    finally:
+        theirs.delete_bucket("shared")
+        del s3_backends["999999999999"]
 
 
 def test_overwriting_keeps_no_object_for_ever(aws: Emulator) -> None:
