@@ -111,6 +111,14 @@ class TestFirstStart:
         assert driver.take() == ["a"]
         assert driver.position("a") == Position.trim_horizon()
 
+    @pytest.mark.situation(49)
+    def test_without_a_scan_closed_shards_are_read_too(self) -> None:
+        """A shard may have ended between the start and the listing: nothing else brings that."""
+        driver = Driver(origin=Origin(START_MS, has_scan=False))
+        driver.begin("a>b")
+        assert driver.take() == ["a"]
+        assert driver.position("a") == CUT
+
     def test_positions_are_known_only_when_they_are_committed(self) -> None:
         """The scan must not start before every shard's position is durable."""
         driver = Driver()

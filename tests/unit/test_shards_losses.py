@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints.positions import Position, PositionKind, ShardState
 from connector.coverage import Coverage, Retention
-from connector.errors import ShardGone, Trimmed
+from connector.errors import IteratorExpired, ShardGone, Trimmed
 from connector.lineage import DONE, Listing, PageRead
 from connector.source import ListedShard
 from tests.builders import HOUR_MS, START_MS, pages, row, sequence
@@ -65,6 +65,15 @@ class TestCoverage:
         for at_ms in (1000, 2000, 3000):
             coverage.empty(at_ms, is_closed=True)
         assert coverage.until_ms == 100
+
+    def test_an_iterator_opened_anew_walks_the_empty_stretch_again(self) -> None:
+        """Its first empty pages may lie before what the old one had reached."""
+        driver = Driver([row("a", after=5, records=5)])
+        driver.pages("a", pages(0, 0, at_ms=START_MS + 60_000))
+        driver.fail("a", IteratorExpired("too old"))
+        driver.pages("a", pages(0, at_ms=START_MS + 90_000))
+        assert driver.view("a").covered_until_ms == START_MS
+        assert driver.view("a").empties == 1
 
     def test_what_waits_to_be_applied_covers_nothing(self) -> None:
         """Proof is on the applied side."""
