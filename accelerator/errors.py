@@ -15,6 +15,7 @@
     ├── UnknownShard           changes of a shard that was never registered
     ├── ScanTicketExpired      scan rows whose window of touched keys is gone
     ├── BadCondition           the dataset's `where` is no SQL condition
+    ├── BadSetting             a setting of the dataset that no data could ever suit
     └── PoisonRecord           a record that cannot be applied, where the policy says halt
 
 Owns the translation of `duckdb.Error`; nothing above this package sees a foreign exception.
@@ -26,6 +27,15 @@ import re
 from enum import StrEnum
 
 import duckdb
+
+# Errors of DuckDB that say nothing about one row or one statement.
+FATAL = (
+    duckdb.OutOfMemoryException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.InterruptException,
+    duckdb.ConnectionException,
+)
 
 
 class Retry(StrEnum):
@@ -114,6 +124,14 @@ class ScanTicketExpired(AcceleratorError):
 
 class BadCondition(AcceleratorError):
     default_hint = "Write `where` as in a SELECT, over the dataset's columns."
+
+
+class BadSetting(AcceleratorError):
+    """`setting` is its key, relative to the dataset."""
+
+    def __init__(self, setting: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.setting = setting
 
 
 class PoisonRecord(AcceleratorError):

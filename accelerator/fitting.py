@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 
 from accelerator import items
 from accelerator.choice import PATH, Choice
+from accelerator.conditions import Filter
 from accelerator.decode import decode_sql
+from accelerator.errors import FATAL
 from accelerator.plain import plain_column, plain_text
 from accelerator.schema import Kind, Plan, Seen
 
@@ -39,15 +41,6 @@ SOURCE = pa.schema(
 
 # PATH as JSON writes it.
 _PATH_JSON = "\\u001f"
-
-# Errors that say nothing about one row.
-_FATAL = (
-    duckdb.OutOfMemoryException,
-    duckdb.FatalException,
-    duckdb.InternalException,
-    duckdb.InterruptException,
-    duckdb.ConnectionException,
-)
 
 Grow = Callable[[Plan, Mapping[str, Seen]], Plan]
 
@@ -107,13 +100,16 @@ class Fitter:
         if self._poison:
             bad = pa.array(list(self._poison), pa.int64())
             rows = rows.filter(pc.invert(pc.is_in(rows.column("i"), bad)))
+        if plan.choice.where is not None:
+            rows, unknown = Filter(self._cursor, plan, plan.choice.where).split(rows)
+            self._poison.update(unknown)
         return Fitted(plan, rows, self._poison)
 
     def _decode(self, plan: Plan) -> tuple[pa.Table, list[int]]:
         """Rows that fit, and the numbers of those that do not."""
         try:
             decoded = self._run(plan)
-        except _FATAL:
+        except FATAL:
             raise
         except duckdb.Error:
             self._unreadable.update(self._find_unreadable(plan))
@@ -152,7 +148,7 @@ class Fitter:
                 f"SELECT i FROM {self._source} WHERE NOT coalesce(json_valid(image), FALSE)"
             ).fetchall()
             found = [row[0] for row in rows if row[0] not in self._unreadable]
-        except _FATAL:
+        except FATAL:
             raise
         except duckdb.Error:
             found = []
@@ -165,7 +161,7 @@ class Fitter:
     def _halve(self, plan: Plan, numbers: list[int]) -> list[int]:
         try:
             self._run(plan, only=numbers)
-        except _FATAL:
+        except FATAL:
             raise
         except duckdb.Error:
             if len(numbers) == 1:

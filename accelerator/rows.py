@@ -8,13 +8,12 @@ and ends no transaction.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import cached_property
 
 import duckdb
 
-from accelerator.errors import BadCondition
+from accelerator import conditions
 from accelerator.fitting import Fitted
 from accelerator.names import fold
 from accelerator.schema import (
@@ -93,8 +92,7 @@ class RowTable:
         try:
             return count(
                 self._cursor,
-                f"INSERT INTO {self.qualified_name} ({target}) SELECT {source} FROM fitted_rows "
-                f"{_wanted(self._cursor, fitted.plan)}",
+                f"INSERT INTO {self.qualified_name} ({target}) SELECT {source} FROM fitted_rows",
             )
         finally:
             self._cursor.unregister("fitted_rows")
@@ -113,7 +111,22 @@ class RowTable:
 
     def grow(self, plan: Plan, seen: Mapping[str, Seen], *, room: int, now_ms: int) -> Plan:
         """`schema.grow` of the committed plan, with this table's own numbers."""
-        return grow(plan, seen, room=room, integer_digits=self._integer_digits, now_ms=now_ms)
+        return grow(
+            plan,
+            seen,
+            room=room,
+            integer_digits=self._integer_digits,
+            now_ms=now_ms,
+            always=self._read_by_where,
+        )
+
+    @cached_property
+    def _read_by_where(self) -> frozenset[str]:
+        """Folded names of the columns that `where` reads."""
+        condition = self.plan.choice.where
+        if condition is None:
+            return frozenset()
+        return frozenset(fold(name) for name in conditions.columns_of(self._cursor, condition))
 
     def _integer_digits(self, column: Column) -> int:
         """Of the largest number that a committed column holds; 0 where it is not committed."""
@@ -138,49 +151,3 @@ class RowTable:
             f"CREATE OR REPLACE VIEW main.{identifier(self.dataset)} AS "
             f"SELECT {', '.join(columns)} FROM {self.qualified_name}"
         )
-
-
-def _wanted(cursor: duckdb.DuckDBPyConnection, plan: Plan) -> str:
-    """The clause that leaves out rows which the dataset's `where` does not keep.
-
-    The condition sees the columns under their own names; a column that is not there yet is NULL.
-    Where it cannot be computed for a row, the row is left out like one for which it is false.
-    """
-    condition = plan.choice.where
-    if condition is None:
-        return ""
-    known = {fold(column.name) for column in plan.columns}
-    shown = [f"CAST({c.physical} AS {c.sql_type}) AS {identifier(c.name)}" for c in plan.columns]
-    missing = {fold(name): name for name in referenced_columns(cursor, condition)}
-    shown += [f"NULL AS {identifier(n)}" for folded, n in missing.items() if folded not in known]
-    return (
-        f"WHERE i IN (SELECT i FROM (SELECT i, {', '.join(shown)} FROM fitted_rows) "
-        f"WHERE TRY(({condition})))"
-    )
-
-
-def referenced_columns(cursor: duckdb.DuckDBPyConnection, condition: str) -> tuple[str, ...]:
-    """Names of the columns that a SQL condition reads.
-
-    Raises:
-        BadCondition: the text is no SQL condition.
-    """
-    query = f"SELECT 1 FROM rows_of_the_dataset WHERE ({condition})"
-    found = first_row(cursor, "SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query])
-    tree: dict[str, Any] = json.loads(found[0]) if found else {"error": True}
-    if tree.get("error") or len(tree.get("statements", [])) != 1:
-        raise BadCondition(
-            f"The where condition {condition!r} is not SQL: {tree.get('error_message', '')}"
-        )
-    return tuple(_column_names(tree["statements"]))
-
-
-def _column_names(tree: Any) -> Iterator[str]:
-    if isinstance(tree, list):
-        for each in tree:
-            yield from _column_names(each)
-    elif isinstance(tree, dict):
-        if tree.get("class") == "COLUMN_REF":
-            yield tree["column_names"][0]
-        for each in tree.values():
-            yield from _column_names(each)

@@ -177,11 +177,13 @@ def grow(
     room: int,
     integer_digits: Callable[[Column], int],
     now_ms: int,
+    always: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan that holds all of `seen`; the same object when `plan` already does.
 
     `room` bounds how many columns may be added now. `integer_digits` tells the digits before the
-    point of the largest number a column holds.
+    point of the largest number a column holds. `always` are folded names whose attributes get a
+    column whatever the bounds: the filter has to see them.
     """
     columns = list(plan.columns)
     index = {column.attribute: at for at, column in enumerate(columns)}
@@ -192,12 +194,14 @@ def grow(
     for attribute, what in seen.items():
         at = index.get(attribute)
         if at is None:
-            if len(columns) >= plan.choice.max_columns:
-                continue
-            if added >= room:
-                is_deferred = True
-                continue
-            name = names.column_name(attribute.replace(PATH, "."), taken)
+            shown = attribute.replace(PATH, ".")
+            if names.fold(shown) not in always:
+                if len(columns) >= plan.choice.max_columns:
+                    continue
+                if added >= room:
+                    is_deferred = True
+                    continue
+            name = names.column_name(shown, taken)
             columns.append(_first(attribute, name, next_id, what, now_ms))
             taken.add(names.fold(name))
             next_id += 1

@@ -17,9 +17,12 @@ from typing import Final
 
 import structlog
 
+from accelerator.choice import Misfit
+from accelerator.conditions import check
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
 from accelerator.dataset import Poison as RowPoison
+from accelerator.errors import BadSetting
 from accelerator.history import History
 from connector.applier import Applier
 from connector.aws import AwsSettings, AwsSource
@@ -28,7 +31,7 @@ from connector.config import Config, RefreshMode, Secret
 from connector.config import Dataset as Settings
 from connector.course import Surroundings
 from connector.coverage import Retention
-from connector.errors import DynaduckError, StartRefused, UnknownDataset
+from connector.errors import ConfigError, DynaduckError, StartRefused, UnknownDataset
 from connector.full_refresh import FullRefresh
 from connector.loops import Bell, Loop, Step
 from connector.recovery import Policy
@@ -53,6 +56,8 @@ class Service:
     """Everything that runs. `start` once, `stop` once; `refusal` says that it must end at once."""
 
     def __init__(self, config: Config, *, retention: Retention | None = None) -> None:
+        for settings in config.datasets:
+            refuse_unusable(settings)
         self.config = config
         self.clock = SystemClock()
         self.recorder = Recorder()
@@ -262,9 +267,20 @@ def spec_of(settings: Settings) -> DatasetSpec:
         where=settings.where,
         unnest_depth=settings.unnest_depth,
         pins=tuple((pin.name, pin.type) for pin in settings.columns),
+        misfit=Misfit(settings.misfit.value),
         poison=RowPoison(settings.poison.value),
         history=History(int(history.retention_s * 1000)) if history.enabled else None,
     )
+
+
+def refuse_unusable(settings: Settings) -> None:
+    """Raises ConfigError for a filter or a column type that no data could suit."""
+    try:
+        check(spec_of(settings).choice)
+    except BadSetting as error:
+        raise ConfigError(
+            f"datasets.{settings.name}.{error.setting} cannot be used. {error}", hint=error.hint
+        ) from error
 
 
 def aws_of(settings: Settings) -> AwsSettings:

@@ -128,7 +128,21 @@ def build_datasets(
                 )
             )
         datasets.append(dataset)
+    reader.problems += _taken_history_names(datasets)
     return tuple(datasets)
+
+
+def _taken_history_names(datasets: Sequence[Dataset]) -> list[ConfigError]:
+    names = {dataset.name.lower(): dataset.name for dataset in datasets}
+    return [
+        ConfigError(
+            f"Dataset {taken} has the name of the history of {dataset.name}.",
+            hint="Give it another `name:`.",
+        )
+        for dataset in datasets
+        if dataset.history.enabled
+        and (taken := names.get(f"{dataset.name}_history".lower())) is not None
+    ]
 
 
 def _dataset(mention: _Mention, env: Mapping[str, str], reader: Reader) -> Dataset | None:

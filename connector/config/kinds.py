@@ -300,10 +300,16 @@ def _column_pins(value: Any) -> tuple[ColumnPin, ...]:
         if not isinstance(name, str) or not name:
             raise ValueError("a column without a name")
         if "type" in entry:
-            pins.append(ColumnPin(name, _text(entry["type"]).upper()))
+            pins.append(ColumnPin(name, _type_name(entry["type"])))
     if len({pin.name for pin in pins}) != len(pins):
         raise ValueError("one is there twice")
     return tuple(pins)
+
+
+def _type_name(value: Any) -> str:
+    text = _text(value)
+    # Fields of a STRUCT are names of attributes, whose case counts.
+    return text if "STRUCT" in text.upper() else text.upper()
 
 
 COLUMN_PINS = Kind(

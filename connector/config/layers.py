@@ -28,7 +28,7 @@ from connector.errors import ConfigError
 
 PREFIX = "DYNADUCK_"
 # Read by the command line, by tests or by nobody, but no settings of the configuration.
-RESERVED_VARIABLES = frozenset({"DYNADUCK_CONFIG", "DYNADUCK_URL", "DYNADUCK_FAILPOINTS"})
+RESERVED_VARIABLES = frozenset({"DYNADUCK_CONFIG", "DYNADUCK_URL", "DYNADUCK_FAILPOINT"})
 # Kubernetes sets these in every pod beside a Service that is called dynaduck.
 _OF_KUBERNETES = re.compile(
     r"DYNADUCK_SERVICE_(?:HOST|PORT)(?:_.*)?|DYNADUCK_PORT_\d+_(?:TCP|UDP)(?:_.*)?"

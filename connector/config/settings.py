@@ -61,6 +61,13 @@ class Poison(StrEnum):
     HALT = "halt"
 
 
+class Misfit(StrEnum):
+    """What happens to an item with a value that its column's fixed type cannot hold."""
+
+    DEAD_LETTER = "dead_letter"
+    NULL = "null"
+
+
 class PublishFormat(StrEnum):
     PARQUET = "parquet"
 
@@ -269,6 +276,13 @@ class Dataset:
     )
     columns: tuple[ColumnPin, ...] = _setting(
         "columns", COLUMN_PINS, "[]", "Attributes whose column type is fixed."
+    )
+    misfit: Misfit = _setting(
+        "misfit",
+        choice(Misfit),
+        "dead_letter",
+        "A value that the fixed type of its column cannot hold exactly: dead_letter sets the change "
+        "aside in dynaduck.dead_letters, null shows NULL and keeps the value for verify and repair.",
     )
     max_columns: int = _setting(
         "max_columns",

@@ -45,6 +45,22 @@ def is_spicepod(tree: Located) -> bool:
     return kind is not None and str(kind.value).lower() == "spicepod"
 
 
+# What a key that people set on purpose would have done, and why nothing needs to do it here.
+_NOTES = {
+    "time_format": "times are text or numbers unless `columns` gives their column a type: then ISO "
+    "8601 text and epoch seconds or milliseconds are both read, told apart by the value",
+    "schema_infer_max_records": "columns are not inferred from a sample: each item may add columns "
+    "and widen their types",
+    "on_schema_change": "columns are added and widened by themselves, never dropped",
+    "unsupported_type_action": "every type of DynamoDB has its column",
+    "invalid_type_action": "a column widens to hold what comes; with a fixed type, `misfit` says "
+    "what becomes of a value that it cannot hold",
+}
+
+
 def ignored(path: str, place: str) -> str:
     """The warning for one such key."""
+    note = _NOTES.get(path.rpartition(".")[2])
+    if note:
+        return f"{path} ({place}) is accepted and changes nothing: {note}."
     return f"{path} ({place}) is a setting of Spice that means nothing here; it is ignored."

@@ -230,3 +230,24 @@ def test_a_checkpoint_of_another_table_or_region_is_refused(aws: Emulator, tmp_p
     assert "us-east-1" in told
     assert REGION in told
     assert (tmp_path / "data" / "replica.duckdb").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("where", {"where": "total >"}),
+        ("columns", {"columns": [{"name": "total", "type": "DECIMAL(99,2)"}]}),
+    ],
+    ids=["where", "columns"],
+)
+def test_a_filter_or_a_type_that_no_data_could_suit_is_named(
+    tmp_path: Path, setting: str, said: dict[str, Any]
+) -> None:
+    """Nothing is written before it is mended, and no table is needed to find it."""
+    params = {"dynamodb_aws_region": REGION, "endpoint_url": f"http://127.0.0.1:{free_port()}"}
+    config = {
+        "datasets": [{"from": "dynamodb:orders", "params": params} | said],
+        "runtime": {"data_dir": str(tmp_path / "data")},
+    }
+    assert f"datasets.orders.{setting}" in refused(config, tmp_path)
+    assert not (tmp_path / "data").exists()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from accelerator import pins
+from accelerator import conditions, pins
 from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
-from accelerator.errors import BadCondition
+from accelerator.errors import BadCondition, BadSetting
 from accelerator.history import History
 from tests.dataset_builder import (
     begun,
@@ -160,6 +160,87 @@ def test_a_where_that_is_no_condition_is_refused(database: Database) -> None:
     dataset = dataset_of(database, where="v >")
     with pytest.raises(BadCondition):
         dataset.apply([changes([put(1, "a", v={"N": "5"})])])
+
+
+WHERE_ERRORS = [
+    ("CAST(v AS INTEGER) > 1", {"S": "many"}),
+    ("CAST(v AS DATE) > now()", {"S": "many"}),
+    ("v->>'$.a' = 'x'", {"S": "{no"}),
+]
+
+
+@pytest.mark.parametrize(("where", "value"), WHERE_ERRORS, ids=str)
+def test_a_row_that_where_cannot_judge_is_a_dead_letter(
+    database: Database, where: str, value: dict[str, Any]
+) -> None:
+    """It is neither kept nor dropped in silence; the others of its group are judged as ever."""
+    dataset = dataset_of(database, where=f"v IS NULL OR kind = 'x' OR {where}")
+    group = [put(1, "a", v=value), put(2, "b"), put(3, "c", v=value, kind={"S": "x"})]
+    assert dataset.apply([changes(group)]).dead_letters == 1
+    assert sorted(read_items(database)) == ["b", "c"]
+    [(key, error)] = query(database, "SELECT key, error FROM dynaduck.dead_letters")
+    assert key == "a"
+    assert error.startswith("where cannot be computed: ")
+
+
+def test_a_condition_that_no_longer_fits_the_types_sets_rows_aside(database: Database) -> None:
+    """Once the column is a list the comparison has no meaning: all that meet it are dead letters."""
+    dataset = dataset_of(database, where="tags LIKE 'x%'")
+    tags = {"SS": ["x"]}
+    assert dataset.apply([changes([put(1, "a", tags=tags), put(2, "b")])]).dead_letters == 2
+    assert read_items(database) == {}
+
+
+def test_where_sees_attributes_beyond_the_bounds(database: Database) -> None:
+    """What the filter reads has a column whatever max_columns and memory allow."""
+    dataset = dataset_of(database, where="KIND = 'x'", max_columns=1)
+    x = {"S": "x"}
+    dataset.apply([changes([put(1, "a", a={"N": "1"}, kind=x), put(2, "b", a={"N": "1"})])])
+    assert query(database, "SELECT pk, kind, _extra FROM orders") == [("a", "x", '{"a":1}')]
+
+
+BAD_SETTINGS = [
+    ("where", {"where": "v >"}),
+    ("where", {"where": "v > 1; DROP TABLE x"}),
+    ("where", {"where": "sum(v) > 1"}),
+    ("where", {"where": "v IN (SELECT 1)"}),
+    ("where", {"where": "row_number() OVER () = 1"}),
+    ("where", {"where": "v > ?"}),
+    ("where", {"where": "no_such_function(v)"}),
+    ("where", {"where": "v > 1", "exclude": ("v",)}),
+    ("where", {"where": "v > 1", "include": ("w",)}),
+    ("columns", {"pins": (("v", "BIGNT"),)}),
+    ("columns", {"pins": (("v", "DECIMAL(39,2)"),)}),
+    ("columns", {"pins": (("v", "STRUCT(a BIGINT, A DATE)"),)}),
+    ("columns", {"pins": (("v", "DATE"),), "exclude": ("v",)}),
+    ("columns", {"pins": (("v.w", "DATE"),), "exclude": ("v",), "unnest_depth": 1}),
+    ("columns", {"pins": (("v", "DATE"),), "include": ("w",)}),
+]
+
+
+@pytest.mark.parametrize(("setting", "said"), BAD_SETTINGS, ids=str)
+def test_settings_that_no_data_could_suit_are_refused(setting: str, said: dict[str, Any]) -> None:
+    """Before anything is written, by the setting's name."""
+    with pytest.raises(BadSetting) as refusal:
+        conditions.check(Choice(**said))
+    assert refusal.value.setting == setting
+
+
+GOOD_SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"where": "v > 1 AND kind = 'x' OR \"a.b\" IS NULL"},
+    {"where": "len(tags) > 1 AND list_contains(tags, 'x') AND lower(kind) LIKE 'x%'"},
+    {"where": "doc->>'$.a' = 'x' AND CAST(v AS INTEGER) = 1 AND v[1] = 2"},
+    {"where": "list_contains(list_transform(tags, lambda t: upper(t)), 'X')"},
+    {"where": "V > 1", "include": ("v",)},
+    {"pins": (("v", "json"), ("w.x", "STRUCT(a BIGINT, b DATE)[]")), "unnest_depth": 1},
+]
+
+
+@pytest.mark.parametrize("said", GOOD_SETTINGS, ids=str)
+def test_settings_that_some_data_suits_are_taken(said: dict[str, Any]) -> None:
+    """Whatever the types of the columns turn out to be."""
+    conditions.check(Choice(**said))
 
 
 def test_maps_become_columns_down_to_the_depth(database: Database) -> None:

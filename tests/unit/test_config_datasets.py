@@ -324,6 +324,37 @@ def test_every_key_of_spice_is_ignored_in_a_dataset_block(tmp_path: Path, key: s
     assert warning.startswith(f"datasets[0].{key} (dynaduck.yaml:1) ")
 
 
+@pytest.mark.parametrize("key", ["schema_infer_max_records", "time_format"])
+def test_a_key_that_was_set_on_purpose_is_told_what_holds_instead(tmp_path: Path, key: str) -> None:
+    """Not only that it is ignored: what it did elsewhere needs no setting here, and why."""
+    entry = f"params: {{{key}: 100}}"
+    config = loaded(written(tmp_path, f"datasets: [{{from: dynamodb:orders, {entry}}}]"))
+    (warning,) = config.warnings
+    assert " is accepted and changes nothing: " in warning
+
+
+def test_no_dataset_may_have_the_name_of_anothers_history(tmp_path: Path) -> None:
+    """Both would be one table; SQL does not tell their case apart."""
+    text = """
+        datasets:
+          - {from: dynamodb:orders, history: {enabled: true}}
+          - {from: dynamodb:other, name: ORDERS_history}
+    """
+    assert "history of orders" in refused(written(tmp_path, text)).message
+    loaded(written(tmp_path, text.replace("true", "false")))
+
+
+def test_a_struct_keeps_the_case_of_its_fields(tmp_path: Path) -> None:
+    """They are names of attributes."""
+    text = """
+        datasets:
+          - from: dynamodb:orders
+            columns: [{name: doc, type: "struct(Id bigint)"}, {name: n, type: decimal(9,2)}]
+    """
+    (dataset,) = loaded(written(tmp_path, text)).datasets
+    assert [pin.type for pin in dataset.columns] == ["struct(Id bigint)", "DECIMAL(9,2)"]
+
+
 def test_a_misspelt_key_in_a_spicepod_is_still_an_error(tmp_path: Path) -> None:
     """Being a spicepod forgives Spice's keys, not typing errors in a dataset."""
     text = "kind: Spicepod\ndatasets: [{from: dynamodb:orders, params: {scan_intervall: 1s}}]"
