@@ -124,7 +124,7 @@ class Workload:
     """Writers over a small set of keys, and a mover who splits and rolls over their shards."""
 
     def __init__(
-        self, aws: Emulator, seed: int, *, keys: int = 120, writers: int = 3, pause_s: float = 0.01
+        self, aws: Emulator, seed: int, *, keys: int = 120, writers: int = 3, pause_s: float = 0.02
     ) -> None:
         self.truth = Truth()
         self.counts: Counter[str] = Counter()
@@ -165,7 +165,7 @@ class Workload:
             self.failures.append(error)
 
     def _move(self, rng: random.Random, client: Any) -> None:
-        if self._stopping.wait(rng.uniform(0.1, 0.8)):
+        if self._stopping.wait(rng.uniform(0.2, 1.2)):
             return
         shards = self._aws.control.open_shards(TABLE)
         shard_id = rng.choice(shards).shard_id
