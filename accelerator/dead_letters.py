@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accelerator.database import Database
+from accelerator.statements import count, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +37,33 @@ class DeadLetters:
 
     def count(self) -> int:
         with self._database.translated():
-            found = self._database.writer.execute(
-                "SELECT count(*) FROM dynaduck.dead_letters WHERE dataset = ?", [self._dataset]
-            ).fetchone()
-        return int(found[0]) if found else 0
+            return count(
+                self._database.writer,
+                "SELECT count(*) FROM dynaduck.dead_letters WHERE dataset = ?",
+                [self._dataset],
+            )
 
     def all(self) -> tuple[DeadLetter, ...]:
         """Oldest first."""
         with self._database.translated():
-            rows = self._database.writer.execute(
+            found = rows(
+                self._database.writer,
                 'SELECT shard_id, sequence_number, event_name, record, error, epoch_ms("at"), key '
                 'FROM dynaduck.dead_letters WHERE dataset = ? ORDER BY "at", sequence_number',
                 [self._dataset],
-            ).fetchall()
-        return tuple(DeadLetter(*row) for row in rows)
+            )
+        return tuple(DeadLetter(*row) for row in found)
 
     def drop(self, letters: Sequence[DeadLetter]) -> int:
         """Removes exactly these; one that came since stays, also for the same key."""
         dropped = 0
         with self._database.transaction() as cursor:
             for letter in letters:
-                found = cursor.execute(
+                dropped += count(
+                    cursor,
                     "DELETE FROM dynaduck.dead_letters WHERE dataset = ? AND record = ? "
                     'AND "at" = epoch_ms(CAST(? AS BIGINT)) '
                     "AND sequence_number IS NOT DISTINCT FROM ?",
                     [self._dataset, letter.record, letter.at_ms, letter.sequence_number],
-                ).fetchone()
-                dropped += int(found[0]) if found else 0
+                )
         return dropped

@@ -8,7 +8,7 @@ their as-of time says so. A scan that is interrupted goes on from its segments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from accelerator.batch import Batch
 from accelerator.dataset import SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired
+from checkpoints.positions import SourceIdentity
 from connector.capacity import ReadCapacity
 from connector.course import SCAN_QUEUE_BYTES
 from connector.errors import DynaduckError, StartRefused
@@ -101,7 +102,7 @@ class FullRefresh(Upkeep):
             self._refresh_asked.clear()
             self._write(
                 lambda: self.dataset.begin(
-                    table.identity(),
+                    _without_stream(table),
                     origin_ms=table.at_ms,
                     shards=(),
                     segments=self._segments(table),
@@ -117,7 +118,7 @@ class FullRefresh(Upkeep):
     def _goes_on(self, stored: StoredDataset, table: TableDescription) -> bool:
         return (
             stored.snapshot_state == SnapshotState.RUNNING
-            and stored.identity.table_id == table.table_id
+            and stored.identity == _without_stream(table)
             and stored.fingerprint == self.dataset.spec.fingerprint
         )
 
@@ -182,6 +183,7 @@ class FullRefresh(Upkeep):
             loading=Loading.SCANNING if stored is None else self._loading(stored),
             troubles=tuple(self._troubles()),
             is_refreshing=self._is_loaded and self._scan is not None,
+            has_stream=False,
         )
 
     def _troubles(self) -> list[Trouble]:
@@ -217,3 +219,8 @@ class FullRefresh(Upkeep):
         if stored is None or stored.live_snapshot_state != SnapshotState.DONE:
             return None
         return stored.live_started_at_ms
+
+
+def _without_stream(table: TableDescription) -> SourceIdentity:
+    """Rows that come from scans alone belong to no stream, whether the table has one or not."""
+    return replace(table.identity(), stream_arn=None)

@@ -64,6 +64,7 @@ class Facts:
     is_refreshing    a new snapshot is taken while the data served is kept fresh
     commit_error     the newest commit failed
     failed_loops     names of loops that are down
+    has_stream       False: the rows come from scans alone, so there is nothing to lag behind
     """
 
     aws_now_ms: int | None
@@ -78,6 +79,7 @@ class Facts:
     is_refreshing: bool = False
     commit_error: Exception | None = None
     failed_loops: tuple[str, ...] = ()
+    has_stream: bool = True
     is_paused: bool = False
     is_stopping: bool = False
 
@@ -134,7 +136,7 @@ class HealthMonitor:
         """The state that these facts allow. O(shards)."""
         lags = self._lags_ms(facts, now_s)
         # A stream without an open shard is off: what is written now is nowhere.
-        is_known = bool(lags) and None not in lags
+        is_known = not facts.has_stream or (bool(lags) and None not in lags)
         known = [lag_ms for lag_ms in lags if lag_ms is not None]
         most_ms = max(known, default=0) if is_known else None
         headroom_ms = self._headroom_ms(facts)

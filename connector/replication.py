@@ -139,6 +139,9 @@ class Replication(Upkeep):
             self._reinitialize(Cause(self._halted.code), table, now_s)
             return
         if self.stored is not None and _came_from_scans(self.stored):
+            unusable = unusable_stream(table)
+            if unusable is not None:
+                raise unusable
             self._load_beside(table, now_s)
             self._rebuild_cause = "the rows came from full refreshes, which no stream continues"
             return
@@ -529,6 +532,5 @@ class Replication(Upkeep):
 
 
 def _came_from_scans(stored: StoredDataset) -> bool:
-    """Loaded whole, and never a position: refresh_mode was `full` until now."""
-    is_loaded = stored.live_snapshot_state == SnapshotState.DONE
-    return is_loaded and not stored.shards and stored.shadow_generation is None
+    """Rows of `refresh_mode: full`: there are no positions from which a stream could continue."""
+    return stored.live_identity.stream_arn is None and not stored.is_frozen
