@@ -1,7 +1,7 @@
 """Whether a dataset may be called Ready, and if not, why: the health monitor.
 
 Owns the states and the hysteresis between them. Pure: facts and times in, a verdict out; the only
-memory is whether Ready was given, and since when its proof is missing. Must not know where the
+memory is whether Ready was given, and when its proof was last there. Must not know where the
 facts come from, and changes nothing.
 
 Ready needs proof: the snapshot is done, no gap is open, and every unfinished shard is applied up to
@@ -130,7 +130,7 @@ class HealthMonitor:
         self._retention = retention or Retention()
         self._is_ready = False
         self._has_been_ready = False
-        self._late_since_s: float | None = None
+        self._kept: tuple[float, int | None] = (0.0, None)
 
     def judge(self, facts: Facts, now_s: float) -> Health:
         """The state that these facts allow. O(shards)."""
@@ -146,11 +146,11 @@ class HealthMonitor:
         blocking = [*errors, *self._broken(facts)]
         late = self._late(facts, most_ms)
         if self._is_ready:
-            self._is_ready = not blocking and self._is_kept(most_ms, now_s)
+            self._is_ready = not blocking and self._is_kept(most_ms, facts.aws_now_ms, now_s)
         else:
-            self._late_since_s = None
             blocking += [trouble.reason(blocks=True) for trouble in passing if trouble.needs_person]
             self._is_ready = not blocking and not late
+            self._kept = (now_s, facts.aws_now_ms)
         self._has_been_ready |= self._is_ready
         told = [] if self._is_ready else [*blocking, *late]
         told += [t.reason(blocks=False) for t in passing if self._lasts(t, now_s)]
@@ -182,14 +182,20 @@ class HealthMonitor:
 
     # Proof
 
-    def _is_kept(self, most_ms: int | None, now_s: float) -> bool:
-        """Whether Ready stays: not too late, or not for long."""
+    def _is_kept(self, most_ms: int | None, aws_now_ms: int | None, now_s: float) -> bool:
+        """Whether Ready stays: not too late, or not for long.
+
+        It has been late since the last verdict that it was not: a process or a host that was
+        stopped for hours has been late for hours, whichever of the two clocks tells.
+        """
         if most_ms is not None and most_ms <= self._limits.unready_lag_s * 1000:
-            self._late_since_s = None
+            self._kept = (now_s, aws_now_ms)
             return True
-        if self._late_since_s is None:
-            self._late_since_s = now_s
-        return now_s - self._late_since_s < self._limits.unready_after_s
+        kept_s, kept_ms = self._kept
+        late_s = now_s - kept_s
+        if aws_now_ms is not None and kept_ms is not None:
+            late_s = max(late_s, (aws_now_ms - kept_ms) / 1000)
+        return late_s < self._limits.unready_after_s
 
     def _lags_ms(self, facts: Facts, now_s: float) -> list[int | None]:
         known = {view.shard_id for view in facts.shards}

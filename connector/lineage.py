@@ -123,7 +123,7 @@ class ShardView:
     covered_until_ms    AWS time before which all its changes are in the rows; None: unproved
     unapplied           records read and not committed yet
     is_applied          nothing read is waiting to be committed
-    empties             empty pages in a row since the last record
+    empties             empty pages in a row since the last record, or since the last long hole
     idle_span_s         seconds between the first and the last of them
     interval_s          the wait that the last good page was followed by
     last_good_s         monotonic time of the last good page, None before it
@@ -174,6 +174,7 @@ class Shard:
     interval_s: float = 0.0
     last_good_s: float | None = None
     idle_since_s: float | None = None
+    idle_pages: int = 0
     caution_s: float = 0.0
     failures: int = 0
     error: Exception | None = None
@@ -247,15 +248,25 @@ class Shard:
         read, ending = self.position.sequence_number, self.ending
         return read is not None and ending is not None and int(read) >= int(ending)
 
-    def good_page(self, now_s: float, *, is_empty: bool) -> None:
+    def good_page(self, now_s: float, *, is_empty: bool, stale_s: float) -> None:
+        """An empty page later than `stale_s` after the one before it begins the proof anew."""
+        is_stale = self.last_good_s is None or now_s - self.last_good_s > stale_s
         self.last_good_s = now_s
         self.failures = 0
         self.error = None
         self.error_since_s = None
         if not is_empty:
-            self.idle_since_s = None
-        elif self.idle_since_s is None:
-            self.idle_since_s = now_s
+            self.idle_since_s, self.idle_pages = None, 0
+        elif self.idle_since_s is None or is_stale:
+            self.idle_since_s, self.idle_pages = now_s, 1
+        else:
+            self.idle_pages += 1
+
+    def reopened(self, iterator: str) -> None:
+        """What was empty under another iterator proves nothing under this one."""
+        self.iterator = iterator
+        self.coverage.reopened()
+        self.idle_since_s, self.idle_pages = None, 0
 
     def view(self) -> ShardView:
         committed = self.committed
@@ -272,7 +283,7 @@ class Shard:
             self.records - (committed.records if committed else 0),
             self.is_applied,
             self.applied_until_ms,
-            self.coverage.empties,
+            self.idle_pages,
             idle_span_s,
             self.interval_s,
             self.last_good_s,

@@ -186,8 +186,7 @@ class ShardGraph:
         """
         shard = self._returned(shard_id)
         self._saw(at_ms)
-        shard.iterator = iterator
-        shard.coverage.reopened()
+        shard.reopened(iterator)
         if self._retention.may_have_lost(shard.coverage.until_ms, at_ms):
             cause = GapCause.TRIMMED if shard.was_trimmed else GapCause.RETENTION_EXCEEDED
             self._lose(shard, cause, shard.shard_id, shard.position.sequence_number)
@@ -201,7 +200,8 @@ class ShardGraph:
         shard = self._returned(shard_id)
         self._saw(page.at_ms)
         is_empty = page.records + page.skipped == 0
-        shard.good_page(now_s, is_empty=is_empty)
+        stale_s = max(self._pacing.idle_s, 2 * shard.interval_s)
+        shard.good_page(now_s, is_empty=is_empty, stale_s=stale_s)
         shard.iterator = page.next_iterator
         if not is_empty:
             shard.coverage.records(page.newest_created_ms, page.at_ms)

@@ -115,6 +115,7 @@ class MemoryDataset:
             shadow_generation=None if self._shadow is None else self._shadow.generation,
             is_frozen=live.is_frozen,
             live_snapshot_state=live.snapshot_state,
+            live_started_at_ms=live.snapshot_started_at_ms,
             live_identity=live.identity,
             live_fingerprint=live.fingerprint,
             positions_gaps=self._open_gaps(positions),

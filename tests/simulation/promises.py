@@ -76,7 +76,8 @@ class Promises:
                 )
             self._seen[key] = index
 
-    def judged(self, health: Health) -> None:
+    def judged(self, health: Health, aws_now_ms: int | None) -> None:
+        """`aws_now_ms`: as the service knows it, which a suspended host cannot know better."""
         self.verdicts += 1
         if health.covered_until_ms is not None:
             self._holds_until(health.covered_until_ms, f"covered_until ({health.state.value})")
@@ -91,7 +92,7 @@ class Promises:
             raise Violation("Ready while the rows are frozen")
         self.was_ready = True
         self.ready_at.append(self._time.monotonic_s())
-        self._holds_until(self._time.aws_ms() - READY_SLACK_MS, "Ready")
+        self._holds_until((aws_now_ms or 0) - READY_SLACK_MS, "Ready")
 
     def _holds_until(self, at_ms: float, what: str) -> None:
         rows = self._copy.versions()

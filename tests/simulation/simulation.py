@@ -261,7 +261,7 @@ class Simulation:
 
     def judged(self, replication: Replication) -> None:
         self._note(replication.health.state.value)
-        self.promises.judged(replication.health)
+        self.promises.judged(replication.health, replication._around.aws_time.now_ms())
 
     # Events
 
@@ -545,6 +545,8 @@ def run_seed(seed: int, *, on_duckdb: bool = False, is_told: bool = False) -> Ou
         try:
             return simulation.run()
         except Violation as violation:
+            for view in simulation._views() if is_told else ():
+                print(view)
             raise Violation(
                 f"seed {seed}{' on DuckDB' if on_duckdb else ''}: {violation}\n{scenario}"
             ) from violation

@@ -166,8 +166,18 @@ class TestHysteresis:
         assert monitor.judge(late, NOW_S).is_ready
         assert monitor.judge(facts(view()), NOW_S + 1).is_ready
         assert monitor.judge(late, NOW_S + 2).is_ready
-        assert monitor.judge(late, NOW_S + 3.9).is_ready
-        assert not monitor.judge(late, NOW_S + 4.0).is_ready
+        assert monitor.judge(late, NOW_S + 2.9).is_ready
+        assert not monitor.judge(late, NOW_S + 3.0).is_ready
+
+    @pytest.mark.parametrize(("host_s", "aws_s"), [(3600.0, 3600.0), (0.5, 3600.0), (3600.0, 0.0)])
+    def test_who_was_stopped_for_an_hour_has_been_late_for_one(
+        self, host_s: float, aws_s: float
+    ) -> None:
+        """No grace on waking up: a frozen process, a suspended host, an AWS that did not answer."""
+        monitor = self.ready()
+        now_ms = START_MS + round(aws_s * 1000)
+        late = facts(view(covered_ms=START_MS - 9000), aws_now_ms=now_ms)
+        assert not monitor.judge(late, NOW_S + host_s).is_ready
 
     def test_ready_comes_back_at_ready_lag_only(self) -> None:
         """Between the two bounds it stays as it is."""

@@ -75,6 +75,17 @@ class TestCoverage:
         assert driver.view("a").covered_until_ms == START_MS
         assert driver.view("a").empties == 1
 
+    def test_after_a_long_hole_the_shard_is_proved_idle_anew(self) -> None:
+        """One empty page after half a minute of failures is one page, however many came before."""
+        driver = Driver([row("a", after=5, records=5)])
+        driver.pages("a", pages(0, 0, 0, 0))
+        assert driver.view("a").empties == 4
+        driver.pass_s(30)
+        driver.pages("a", pages(0, at_ms=driver.at_ms))
+        assert (driver.view("a").empties, driver.view("a").idle_span_s) == (1, 0.0)
+        driver.pages("a", pages(0, 0, at_ms=driver.at_ms))
+        assert driver.view("a").empties == 3
+
     def test_what_waits_to_be_applied_covers_nothing(self) -> None:
         """Proof is on the applied side."""
         driver = Driver([row("a", after=5, records=5)])
