@@ -59,7 +59,6 @@ class ShardWorld:
         self.late_roots: set[str] = set()
         self.forgotten: set[str] = set()
         self.may_lose = False
-        self.history: list[str] = []
         self.restart(0.0)
 
     # Moves of the world
