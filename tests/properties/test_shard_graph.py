@@ -178,10 +178,16 @@ def make_sparse(world: ShardWorld, pick: int, pages: int) -> None:
 
 
 def vanish(world: ShardWorld, pick: int) -> None:
-    """What is gone before the first listing was never promised: it is taken for older."""
+    """A closed shard that left a trace: it was listed, or an open child names it.
+
+    What is gone before the first listing was never promised: it is taken for older.
+    """
+    listed = {view.shard_id for view in world.graph.views(finished=True)}
+    named = {shard.parent_id for shard in world.stream.open_shards()}
     closed = [s.shard_id for s in world.stream.shards.values() if not s.is_open]
-    if closed and world.graph.has_begun:
-        world.vanish(closed[pick % len(closed)])
+    traced = [shard_id for shard_id in closed if shard_id in listed | named]
+    if traced and world.graph.has_begun:
+        world.vanish(traced[pick % len(traced)])
 
 
 def read(world: ShardWorld, rounds: int) -> None:
