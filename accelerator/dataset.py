@@ -665,14 +665,23 @@ class Dataset:
             Catalog(cursor, self.spec.name).save_generation(frozen)
         self._live.generation = frozen
 
-    def swap(self, *, resolve_gaps: str | None = None) -> None:
+    def swap(
+        self, *, resolve_gaps: str | None = None, scan_ended_at_ms: int | None = None
+    ) -> None:
         """Makes the shadow the live rows, in one transaction; readers see either, no error.
 
+        Its snapshot is done by that: there is no state in which it is done and waits for the swap.
         `resolve_gaps` closes the open gaps with this resolution in the same transaction.
         """
         if self._shadow is None or self._live is None:
             raise AcceleratorError(f"Dataset {self.spec.name} has no shadow to swap in.")
-        live = replace(self._shadow.generation, role="live")
+        shadow = self._shadow.generation
+        live = replace(
+            shadow,
+            role="live",
+            snapshot_state=SnapshotState.DONE.value,
+            scan_ended_at_ms=scan_ended_at_ms or shadow.scan_ended_at_ms,
+        )
         old = self._live
         with self._database.transaction() as cursor:
             cursor.execute(self._shadow.table.view_sql(with_extras=self._shadow.table.has_extras))

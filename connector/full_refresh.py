@@ -149,9 +149,10 @@ class FullRefresh(Upkeep):
             if stored is None or not all(segment.done for segment in stored.segments):
                 return
             ended_ms = scan.scanner.ended_at_ms or (self._around.aws_time.now_ms() or 0) + 1000
-            self.dataset.mark_snapshot(SnapshotState.DONE, scan_ended_at_ms=ended_ms)
-            if stored.shadow_generation is not None:
-                self.dataset.swap()
+            if stored.shadow_generation is None:
+                self.dataset.mark_snapshot(SnapshotState.DONE, scan_ended_at_ms=ended_ms)
+            else:
+                self.dataset.swap(scan_ended_at_ms=ended_ms)
             self._reload()
         self._scan = None
         self._next_scan_s = now_s + self.settings.refresh_check_interval_s

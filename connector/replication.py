@@ -359,7 +359,6 @@ class Replication(Upkeep):
             if stored.shadow_generation is None:
                 self.dataset.mark_snapshot(SnapshotState.DONE)
             else:
-                self.dataset.mark_snapshot(SnapshotState.DONE)
                 self.dataset.swap(
                     resolve_gaps=RESOLVED_BY_REINITIALIZING if stored.is_frozen else None
                 )

@@ -330,11 +330,18 @@ class MemoryDataset:
             for number, gap in self._disk.gaps
         ]
 
-    def swap(self, *, resolve_gaps: str | None = None) -> None:
+    def swap(
+        self, *, resolve_gaps: str | None = None, scan_ended_at_ms: int | None = None
+    ) -> None:
         if self._shadow is None or self._live is None:
             raise AcceleratorError(f"Dataset {self.spec.name} has no shadow to swap in.")
         failpoints.hit("mid_swap")
-        live = replace(self._shadow, role="live")
+        live = replace(
+            self._shadow,
+            role="live",
+            snapshot_state=SnapshotState.DONE.value,
+            scan_ended_at_ms=scan_ended_at_ms or self._shadow.scan_ended_at_ms,
+        )
         self._disk.drop(self._live.generation)
         self._save(live)
         self._disk.forget([live.generation, live.positions_generation])

@@ -371,6 +371,16 @@ def test_after_a_gap_the_old_rows_are_frozen_until_the_swap(
     assert [s.shard_id for s in stored.shards] == ["shard-9"]
 
 
+def test_what_is_swapped_in_is_done_by_that(database: Database, dataset: Dataset) -> None:
+    """Done and waiting for the swap is no state: a kill between the two would last for ever."""
+    refresh(dataset, positions_generation=None)
+    dataset.mark_snapshot(SnapshotState.SCANNED, scan_ended_at_ms=7000)
+    dataset.swap()
+    stored = dataset.load()
+    assert stored is not None
+    assert (stored.live_snapshot_state, stored.scan_ended_at_ms) == (SnapshotState.DONE, 7000)
+
+
 def test_a_swap_is_all_or_nothing(database: Database, dataset: Dataset) -> None:
     """A failure inside the swap leaves the old rows in the view and the shadow beside them."""
     from accelerator import failpoints
