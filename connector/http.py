@@ -17,17 +17,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from typing import Any, Protocol
 
 import anyio
 import msgspec
 import pyarrow as pa
+import structlog
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -39,12 +39,17 @@ from connector.errors import DynaduckError, UnknownDataset
 from connector.mending import Mending, mending_routes
 from connector.parameters import decode_parameters
 from connector.status import ServiceFacts, rfc3339
+from connector.status_page import page_headers, page_text
 from metrics.prometheus import PrometheusExporter
 
 OPEN_PATHS = frozenset({"/health", "/v1/ready", "/metrics"})
 
 # JSON escapes can make a text six times as long, and parameters come beside it.
 _MAX_BODY_BYTES = 8 * MAX_TEXT_BYTES
+# What a client that stops reading leaves in our memory.
+_PIECE_BYTES = 64 * 1024
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +182,7 @@ class _Endpoints:
         return PlainTextResponse("ok")
 
     async def page(self, _request: Request) -> Response:
-        page = resources.files("connector").joinpath("status_page.html").read_text("utf-8")
-        return HTMLResponse(page, headers=_PAGE_HEADERS)
+        return HTMLResponse(page_text(), headers=page_headers())
 
     async def metrics(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -246,7 +250,7 @@ class _Endpoints:
         if codec is not None:
             headers |= {"content-encoding": codec.name, "vary": "accept-encoding"}
             chunks = _compressed(chunks, codec)
-        return StreamingResponse(chunks, headers=headers)
+        return ResultStream(chunks, headers, query, self._queries.limits.timeout_s)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(call, limiter=self._threads)
@@ -265,6 +269,59 @@ class _Endpoints:
         finally:
             # Also reached when the client leaves: the task is cancelled at one of the awaits.
             query.cancel()
+
+
+class ResultStream(Response):
+    """Sends a result piece by piece, and cuts the connection when it cannot be sent whole.
+
+    A cut answer lacks its end, so every HTTP client notices. A client that stops reading is cut
+    too, when the query's time is over: what it did not take is at most one piece.
+    """
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], headers: dict[str, str], query: Query, limit_s: float
+    ) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._chunks = chunks
+        self._query = query
+        self._limit_s = limit_s
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with anyio.move_on_after(self._limit_s) as limit:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._cancel_when_gone, receive, group.cancel_scope)
+                    await self._send(send)
+                    group.cancel_scope.cancel()
+            if limit.cancelled_caught:
+                log.warning("a client read too slowly and was cut off", rows=self._query.rows)
+        finally:
+            self._query.cancel()
+
+    async def _send(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        try:
+            async for chunk in self._chunks:
+                for start in range(0, len(chunk), _PIECE_BYTES):
+                    piece = chunk[start : start + _PIECE_BYTES]
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except QueryError as error:
+            log.warning("a result broke off", error=error, rows=self._query.rows)
+        else:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @staticmethod
+    async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        scope.cancel()
 
 
 async def _unless_gone(request: Request, query: Query, call: Callable[[], Awaitable[Any]]) -> Any:
@@ -405,17 +462,6 @@ async def _compressed(chunks: AsyncIterator[bytes], codec: _Codec) -> AsyncItera
 
 
 # -- answers --------------------------------------------------------------------------------------
-
-_PAGE_HEADERS = {
-    "cache-control": "no-store",
-    "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    ),
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
 
 
 def json_response(document: Any, status: int = 200) -> Response:

@@ -79,6 +79,12 @@ def configure_logs(
     root.setLevel(number)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    logging.getLogger("uvicorn.error").addFilter(_says_something)
+
+
+def _says_something(record: logging.LogRecord) -> bool:
+    """A result that is cut on purpose has been logged with its reason where it was cut."""
+    return record.msg != "ASGI callable returned without completing response."
 
 
 def _renderers(log_format: LogFormat, out: TextIO) -> list[Processor]:

@@ -19,6 +19,7 @@ from connector.errors import ConfigError, StartRefused
 
 _START_S = 10.0
 _DRAIN_S = 5
+_MOST_CONNECTIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class HttpServer:
                 http="h11",
                 ws="none",
                 server_header=False,
+                limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=_DRAIN_S,
                 ssl_certfile=None if tls is None else str(tls.cert),
                 ssl_keyfile=None if tls is None else str(tls.key),

@@ -1,0 +1,46 @@
+"""The page at `/`: its text, and the policy under which a browser runs it.
+
+Owns the Content-Security-Policy: exactly the one script and the one style of the page may run, so
+a value from a table that found its way into the markup would still do nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib import resources
+
+
+@cache
+def page_text() -> str:
+    """The document, complete in itself."""
+    return resources.files("connector").joinpath("status_page.html").read_text("utf-8")
+
+
+@cache
+def page_headers() -> dict[str, str]:
+    policy = {
+        "default-src": "'none'",
+        "script-src": _allowed("script"),
+        "style-src": _allowed("style"),
+        "connect-src": "'self'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return {
+        "cache-control": "no-store",
+        "content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
+
+
+def _allowed(tag: str) -> str:
+    """Hashes of the page's own inline elements of that kind."""
+    bodies = re.findall(rf"<{tag}>(.*?)</{tag}>", page_text(), re.DOTALL)
+    digests = (base64.b64encode(hashlib.sha256(body.encode()).digest()) for body in bodies)
+    return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
