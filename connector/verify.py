@@ -64,7 +64,7 @@ class Rules:
 
     total_segments: int = 4
     max_rcu: float | None = None
-    max_rounds: int = 4
+    max_rounds: int = 3
     max_wait_s: float = 30.0
     max_suspects: int = 2000
     max_listed: int = 1000
