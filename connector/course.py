@@ -36,6 +36,7 @@ class Surroundings:
 
     ring_writer    wakes the applier: something is queued
     ring_readers   wakes pollers and scanners: something may be read
+    reopen         told when DuckDB has given up on the file, without the writer's lock
     """
 
     settings: Settings
@@ -46,6 +47,7 @@ class Surroundings:
     retention: Retention
     ring_writer: Callable[[], None]
     ring_readers: Callable[[], None]
+    reopen: Callable[[], None]
 
 
 class Course:
@@ -75,7 +77,7 @@ class Course:
         self.scanner: Scanner | None = None
         self.items_estimated: int | None = None
         self._around = around
-        self._positioned_s: float | None = None
+        self._fillable_s: float | None = None
         self._is_closed = False
         self._changes = BatchQueue(STREAM_QUEUE_BYTES, around.ring_writer)
         self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring_writer)
@@ -117,6 +119,7 @@ class Course:
             return
         around = self._around
         self.filling = stored.shadow_generation or stored.generation
+        self._fillable_s = None
         self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring_writer)
         self.scanner = Scanner(
             around.source,
@@ -144,14 +147,19 @@ class Course:
         return scanner.step(now_s)
 
     def _may_scan(self, now_s: float) -> bool:
-        if self._positioned_s is None and self.reader.is_positioned:
-            self._positioned_s = now_s
-        if self._positioned_s is None:
+        """Whether what a page misses will come by the stream.
+
+        What the first listing shows closed counts as read, and so does what was applied before a
+        shadow began. An eventually consistent page may miss the last of those writes, so it has to
+        wait until they are certainly visible.
+        """
+        if self._fillable_s is None and self.reader.is_positioned:
+            self._fillable_s = now_s
+        if self._fillable_s is None:
             return False
-        # Shards that the first listing shows closed count as read. An eventually consistent page
-        # may miss their last writes, so it has to wait until those are certainly visible.
-        margin_s = 0.0 if self._around.settings.scan_consistent_read else EVENTUAL_MARGIN_S
-        return now_s - self._positioned_s >= margin_s
+        if self._around.settings.scan_consistent_read:
+            return True
+        return now_s - self._fillable_s > EVENTUAL_MARGIN_S
 
     # The writer's side
 

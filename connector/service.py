@@ -164,6 +164,7 @@ class Service:
             retention=retention,
             ring_writer=self._work.ring,
             ring_readers=self._news.ring,
+            reopen=self.reopen,
         )
         if settings.refresh_mode is RefreshMode.FULL:
             return FullRefresh(around, self.writing, recorder, draw=random.random)

@@ -17,7 +17,7 @@ import structlog
 
 from accelerator.batch import Batch
 from accelerator.dataset import Applied, Dataset, SnapshotState, StoredDataset
-from accelerator.errors import AcceleratorError
+from accelerator.errors import AcceleratorError, DatabaseInvalidated
 from checkpoints.positions import SnapshotSegment
 from connector.config import Dataset as Settings
 from connector.course import Course, Surroundings
@@ -236,14 +236,18 @@ class Upkeep(ABC):
             self._store_verdict(verdict, reason)
 
     def _store_verdict(self, verdict: tuple[str, ...], reason: str | None) -> None:
+        is_invalid = False
         if self._writing.acquire(blocking=False):
             try:
                 self.dataset.mark_status(verdict[0], reason)
                 self._told = verdict
             except AcceleratorError as error:
                 log.warning("the status was not stored", dataset=self.name, error=str(error))
+                is_invalid = isinstance(error, DatabaseInvalidated)
             finally:
                 self._writing.release()
+        if is_invalid:
+            self._around.reopen()
 
     def _snapshot_ratio(self) -> float | None:
         """Segments done of all; of one that is under way nobody knows how long it is."""
@@ -303,6 +307,8 @@ class Upkeep(ABC):
         self._start_due_s = self._around.clock.monotonic_s() + wait_s
         if isinstance(error, SourceError):
             self.call_failed(None, error)
+        if isinstance(error, DatabaseInvalidated):
+            self._around.reopen()
         log.warning(
             "a step of the dataset failed and is tried again",
             dataset=self.name,

@@ -86,6 +86,7 @@ class SimulatedService:
             retention=Retention(),
             ring_writer=self._ring_writer,
             ring_readers=self._ring_readers,
+            reopen=self._reopen,
         )
         policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
         recorder = self.recorder.dataset(settings.name)
