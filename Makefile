@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 SOAK_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs situations constraints clean
+.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs check-deploy situations constraints clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,19 +57,43 @@ bench: venv ## Every benchmark, with a results table (BENCH_ARGS)
 bench-quick: venv ## The benchmarks, a minute in all
 	$(BIN)/python -m bench --quick $(BENCH_ARGS)
 
-docs: venv ## Write the generated pages of docs/ anew
+docs: venv ## Write the generated pages of docs/ anew and build the site, warnings as errors
 	$(BIN)/python -m connector.config.page > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 	$(BIN)/python -m metrics.reference > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
+	@$(MAKE) --no-print-directory .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=true .venv-docs/bin/mkdocs build --strict --quiet
+	@echo "The site is build/site/index.html"
+
+# mkdocs in an environment of its own: the service and its tests do without.
+.venv-docs/.installed: pyproject.toml constraints.txt
+	@echo "Installing mkdocs into .venv-docs (once)"
+	@rm -rf .venv-docs && $(BIN)/python -m venv --without-pip .venv-docs
+	@$(BIN)/python -m pip --disable-pip-version-check --python .venv-docs/bin/python install -qq --constraint constraints.txt \
+	  $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@
+
+check-deploy: venv ## Alerts by promtool (each must fire), the compose file and the systemd unit by their tools
+	@command -v promtool >/dev/null || { echo "check-deploy needs promtool: apt-get install prometheus, or a release of Prometheus" >&2; exit 1; }
+	promtool check config deploy/prometheus/prometheus.yml --syntax-only
+	promtool check rules deploy/prometheus/rules.yml
+	promtool test rules deploy/prometheus/rules.test.yml
+	@if docker compose version >/dev/null 2>&1; then docker compose config --quiet && echo "docker-compose.yml is valid"; \
+	elif command -v docker-compose >/dev/null; then docker-compose config --quiet && echo "docker-compose.yml is valid"; \
+	else echo "docker-compose.yml is not checked: no docker compose here"; fi
+	@if command -v systemd-analyze >/dev/null; then \
+	  unit=$$(mktemp -d)/dynaduck.service && sed 's|/opt/dynaduck/bin/dynaduck|/bin/true|' deploy/systemd/dynaduck.service > $$unit \
+	  && systemd-analyze verify $$unit && echo "dynaduck.service is valid"; \
+	else echo "dynaduck.service is not checked: no systemd-analyze here"; fi
 
 situations: venv ## The tests of the public reports, and the numbers that have none
 	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)
 
 constraints: ## Resolve anew and write constraints.txt (asks the network)
 	rm -rf .venv.resolve && python3.11 -m venv .venv.resolve
-	.venv.resolve/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]'
+	.venv.resolve/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[dev,docs]'
 	{ echo "# The versions that the suite is run with. Written by: make constraints"; \
 	  .venv.resolve/bin/python -m pip freeze --exclude-editable; } > constraints.txt
 	rm -rf .venv.resolve
 
 clean: ## Remove the environments and caches
-	rm -rf .venv .venv155 .venv.resolve .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv155 .venv-docs .venv.resolve .mypy_cache .ruff_cache .pytest_cache .hypothesis
