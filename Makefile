@@ -61,7 +61,7 @@ docs: venv ## Write the generated pages of docs/ anew and build the site, warnin
 	$(BIN)/python -m connector.config.page > docs/settings.md.new && mv docs/settings.md.new docs/settings.md
 	$(BIN)/python -m metrics.reference > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 	@$(MAKE) --no-print-directory .venv-docs/.installed
-	NO_MKDOCS_2_WARNING=true .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site is build/site/index.html"
 
 # mkdocs in an environment of its own: the service and its tests do without.
