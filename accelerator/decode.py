@@ -43,7 +43,8 @@ def decode_sql(plan: Plan, source: str) -> str:
     alone = [c for c in plan.columns if c.attribute in clashing]
     ignored = _ignored(plan)
     fields = {c.attribute: _structure(c) for c in together}
-    structure = literal(json_text(fields | dict.fromkeys(ignored, "JSON")))
+    # DuckDB refuses a structure without fields.
+    structure = literal(json_text(fields | dict.fromkeys(ignored, "JSON") or {"-": "JSON"}))
     inner = ["i", "h", "k", "image", "spare", "extra", f"from_json(image, {structure}) AS s"]
     for column in alone:
         document = f"json_extract(image, {literal(json_pointer(column.attribute))})"
@@ -51,8 +52,10 @@ def decode_sql(plan: Plan, source: str) -> str:
             document = f"from_json({document}, {literal(json_text(_structure(column)))})"
         inner.append(f"{document} AS a{column.column_id}")
     middle = ["i", "h", "k", "image", "spare", "extra"]
-    present = " + ".join(f"CAST(s.{identifier(n)} IS NOT NULL AS INTEGER)" for n in ignored)
-    middle.append(f"{present or 0} AS aside")
+    present = _joined(
+        " + ", [f"CAST(s.{identifier(n)} IS NOT NULL AS INTEGER)" for n in ignored] or ["0"]
+    )
+    middle.append(f"{present} AS aside")
     for column in plan.columns:
         document = f"a{column.column_id}"
         if column.attribute not in clashing:
@@ -210,14 +213,22 @@ def _unfit(plan: Plan) -> str:
             known_null = "NULL" in column.seen
             fits = f"({fits}) OR z{column.column_id}" if known_null else fits
         tests.append(f"(NOT p{column.column_id} OR coalesce({fits}, FALSE))")
-    present = " + ".join(f"CAST(p{column.column_id} AS INTEGER)" for column in plan.columns)
+    present = _joined(" + ", [f"CAST(p{c.column_id} AS INTEGER)" for c in plan.columns])
     # An item has its key at least: what shows none is no item, `[]` or `null` for instance.
     tests.append(f"({present}) > 0")
     if plan.choice.include is None:
         tests.append(f"len(json_keys(image)) = {present} + aside")
     else:
         tests.append("aside = 0")
-    return f"image IS NULL OR NOT coalesce({' AND '.join(tests)}, FALSE)"
+    return f"image IS NULL OR NOT coalesce({_joined(' AND ', tests)}, FALSE)"
+
+
+def _joined(operator: str, terms: Sequence[str]) -> str:
+    """As a balanced tree: DuckDB refuses an expression nested a thousand deep."""
+    if len(terms) <= 8:
+        return "(" + operator.join(terms) + ")"
+    middle = len(terms) // 2
+    return f"({_joined(operator, terms[:middle])}{operator}{_joined(operator, terms[middle:])})"
 
 
 def _raw(columns: Sequence[Column]) -> str:

@@ -184,7 +184,7 @@ def test_a_row_that_where_cannot_judge_is_a_dead_letter(
 
 
 def test_a_condition_that_no_longer_fits_the_types_sets_rows_aside(database: Database) -> None:
-    """Once the column is a list the comparison has no meaning: all that meet it are dead letters."""
+    """Once the column is a list, to compare it has no meaning: all that come are dead letters."""
     dataset = dataset_of(database, where="tags LIKE 'x%'")
     tags = {"SS": ["x"]}
     assert dataset.apply([changes([put(1, "a", tags=tags), put(2, "b")])]).dead_letters == 2

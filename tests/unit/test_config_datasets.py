@@ -349,7 +349,7 @@ def test_a_struct_keeps_the_case_of_its_fields(tmp_path: Path) -> None:
     text = """
         datasets:
           - from: dynamodb:orders
-            columns: [{name: doc, type: "struct(Id bigint)"}, {name: n, type: decimal(9,2)}]
+            columns: [{name: doc, type: "struct(Id bigint)"}, {name: n, type: "decimal(9,2)"}]
     """
     (dataset,) = loaded(written(tmp_path, text)).datasets
     assert [pin.type for pin in dataset.columns] == ["struct(Id bigint)", "DECIMAL(9,2)"]
