@@ -14,19 +14,34 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from typing import Any, Final
+from uuid import UUID
 
 Attribute = Mapping[str, Any]
 """One attribute value as DynamoDB writes it: `{"S": "x"}`."""
 
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where an attribute is shown, and as which SQL type."""
+
+    attribute: str
+    name: str
+    type: str
+
+
 # A number may have 38 digits; the context is wider, so that a wrong text is seen and not rounded.
 _WIDE: Final = Context(prec=1000, traps=[Inexact])
 _INTEGER_DIGITS: Final = 38
-_DECIMAL: Final = re.compile(r"DECIMAL\(\d+,\s*\d+\)\Z")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MILLISECONDS: Final = 100_000_000_000
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)\Z")
 _SETS: Final = frozenset({"SS", "NS", "BS"})
 _NOTHING: Final = object()
-_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"})
+_INTEGERS: Final = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
 
 
 def parse_item(text: str) -> dict[str, Attribute]:
@@ -80,7 +95,55 @@ def shows(cell: Any, attribute: Attribute | None, column_type: str) -> bool:
         return _shows_json(cell, kind, value)
     if kind in _SETS:
         return _shows_set(cell, kind, value, column_type)
-    return _is_exactly(cell, _scalar(kind, value, column_type))
+    try:
+        if column_type.endswith("[]"):
+            return _shows_list(cell, kind, value, column_type.removesuffix("[]"))
+        return _is_exactly(cell, _scalar(kind, value, column_type))
+    except ValueError:  # a text that a pinned column cannot take
+        return False
+
+
+def cell_of(attribute: Attribute | None, column_type: str) -> Any:
+    """What an Arrow column that is cast to this type holds for the attribute, text by text.
+
+    None also where no cell of the type can show it. Numbers, times and JSON are texts: a cast in
+    DuckDB keeps them as they are.
+    """
+    if attribute is None or "NULL" in attribute:
+        return None
+    ((kind, value),) = attribute.items()
+    if column_type == "JSON":
+        return _plain_json(kind, value)
+    if kind in _SETS and column_type.endswith("[]"):
+        return [cell_of({kind[0]: one}, column_type.removesuffix("[]")) for one in value]
+    try:
+        cell = _scalar(kind, value, column_type)
+    except ValueError:  # a text that a pinned column cannot take
+        return None
+    if cell is _NOTHING:
+        return None
+    if isinstance(cell, bool | bytes | float):
+        return cell
+    return plain_text(Decimal(cell)) if isinstance(cell, int | Decimal) else str(cell)
+
+
+def _plain_json(kind: str, value: Any) -> str:
+    match kind:
+        case "M":
+            inner = (f"{json.dumps(n)}:{_plain_json(*next(iter(v.items())))}"
+                     for n, v in value.items())  # fmt: skip
+            return "{" + ",".join(inner) + "}"
+        case "L":
+            return "[" + ",".join(_plain_json(*next(iter(v.items()))) for v in value) + "]"
+        case "SS" | "NS" | "BS":
+            return "[" + ",".join(_plain_json(kind[0], one) for one in value) + "]"
+        case "N":
+            text = plain_text(number(value))
+            return text if is_json_number(number(value)) else json.dumps(text)
+        case "NULL":
+            return "null"
+        case _:
+            return json.dumps(value)
 
 
 def _scalar(kind: str, value: Any, column_type: str) -> Any:
@@ -94,21 +157,63 @@ def _scalar(kind: str, value: Any, column_type: str) -> Any:
             return plain_text(number(value))
         case "N", "DOUBLE":
             return float(number(value))
-        case "N", _ if column_type in _INTEGERS:
-            return _integer(number(value))
+        case "S", "UUID":
+            return str(UUID(value))
+        case "S", "DATE":
+            return date.fromisoformat(value)
+        case "S" | "N", "TIMESTAMP" | "TIMESTAMP_S" | "TIMESTAMP_MS" | "TIMESTAMPTZ" | "DATE":
+            return _moment(kind, value, column_type)
+        case "N", _ if column_type.removeprefix("U") in _INTEGERS:
+            return _integer(number(value), column_type)
         case "N", _ if _DECIMAL.match(column_type):
-            return number(value)
+            return _decimal(number(value), column_type)
         case _:
             return _NOTHING
 
 
-def _integer(value: Decimal) -> Any:
-    return int(value) if value == value.to_integral_value() else _NOTHING
+def _moment(kind: str, value: str, column_type: str) -> Any:
+    """The time of an ISO text, or of epoch seconds, or of milliseconds where seconds would be
+    past the year 5138; with a zone only where the type has one."""
+    if kind == "S":
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+    else:
+        epoch = number(value)
+        if epoch != epoch.to_integral_value():
+            return _NOTHING
+        epoch_ms = int(epoch) * (1 if abs(epoch) >= _FIRST_MILLISECONDS else 1000)
+        moment = _EPOCH + timedelta(milliseconds=epoch_ms)
+    if column_type == "TIMESTAMPTZ":
+        return moment
+    plain = moment.astimezone(UTC).replace(tzinfo=None)
+    return plain.date() if column_type == "DATE" else plain
+
+
+def _integer(value: Decimal, column_type: str) -> Any:
+    bits, is_unsigned = _INTEGERS[column_type.removeprefix("U")], column_type.startswith("U")
+    least, most = (0, 2**bits) if is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    fits = value == value.to_integral_value() and least <= value < most
+    return int(value) if fits else _NOTHING
+
+
+def _decimal(value: Decimal, column_type: str) -> Any:
+    precision, scale = map(int, _DECIMAL.findall(column_type)[0])
+    whole, _, fraction = plain_text(abs(value)).partition(".")
+    fits = len(fraction) <= scale and len(whole.lstrip("0")) <= precision - scale
+    return value if fits else _NOTHING
 
 
 def _is_exactly(have: Any, want: Any) -> bool:
     # Python finds True == 1 == 1.0: a type that changed is a value that changed.
     return type(have) is type(want) and bool(have == want)
+
+
+def _shows_list(cell: Any, kind: str, value: Any, element_type: str) -> bool:
+    """A list that is pinned to a typed one: element by element, in order."""
+    if kind != "L" or not isinstance(cell, list) or len(cell) != len(value):
+        return False
+    return all(shows(one, other, element_type) for one, other in zip(cell, value, strict=True))
 
 
 def _shows_set(cell: Any, kind: str, value: Sequence[Any], column_type: str) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from accelerator.database import Database
 from checkpoints.positions import KeyAttribute
-from connector.cells import Attribute, number, of_cell, plain_text
+from connector.cells import Attribute, Column, number, of_cell, plain_text
 from connector.client import ServiceClient
 from connector.errors import ServiceError
 
@@ -27,15 +27,6 @@ KEYS_PER_ANSWER: Final = 200_000
 
 Row = dict[str, Any]
 """One row of the view: column name to cell, as pyarrow hands it out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Where an attribute is shown, and as which SQL type."""
-
-    attribute: str
-    name: str
-    type: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from checkpoints.positions import KeyAttribute
 from connector.capacity import Grant, ReadCapacity
-from connector.cells import Attribute, parse_item, shows, strays
+from connector.cells import Attribute, Column, cell_of, parse_item, shows, strays
 from connector.clock import Clock
 from connector.ledger import KeyLedger
-from connector.replica import EXTRA_COLUMN, Column, Replica, Row, key_text, row_key_text
+from connector.replica import EXTRA_COLUMN, Replica, Row, key_text, row_key_text
 from connector.retry import patiently
+from connector.shape import Condition, Shape
 from connector.source import ScanPage, Source
 
 EXIT_EQUAL: Final = 0
@@ -158,6 +159,7 @@ class Verification:
         key_schema: Sequence[KeyAttribute],
         clock: Clock,
         *,
+        shape: Shape | None = None,
         rules: Rules | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         repair: Callable[[Sequence[str]], None] | None = None,
@@ -166,6 +168,8 @@ class Verification:
         self._replica = replica
         self._key_schema = tuple(key_schema)
         self._clock = clock
+        self._shape = shape or Shape()
+        self._condition = Condition(self._shape.where) if self._shape.where is not None else None
         self._rules = rules or Rules()
         self._capacity = ReadCapacity(self._rules.max_rcu)
         self._on_progress = on_progress
@@ -240,9 +244,28 @@ class Verification:
             keys = row_key_text(row, columns, self._key_schema)
             if keys in rows:
                 rows[keys].append(row)
+        shown = self._shown(items, columns)
         return {
-            keys: (rows[keys], differences(keys, item, rows[keys], columns))
-            for keys, item in items.items()
+            keys: (
+                rows[keys],
+                differences(keys, item, rows[keys], columns, null_misfits=self._shape.null_misfits),
+            )
+            for keys, item in shown.items()
+        }
+
+    def _shown(
+        self, items: Mapping[str, Mapping[str, Attribute] | None], columns: Sequence[Column]
+    ) -> dict[str, Mapping[str, Attribute] | None]:
+        """What of each item has to be in the copy; nothing of one that `where` leaves out."""
+        shaped = {
+            keys: None if item is None else self._shape.of(item) for keys, item in items.items()
+        }
+        if self._condition is None:
+            return dict(shaped)
+        there = {keys: item for keys, item in shaped.items() if item is not None}
+        kept = self._condition.keeps(list(there.values()), columns)
+        return dict.fromkeys(shaped) | {
+            keys: item for (keys, item), is_kept in zip(there.items(), kept, strict=True) if is_kept
         }
 
     def _read_copy_keys(self, ledger: KeyLedger) -> None:
@@ -354,8 +377,13 @@ def differences(
     item: Mapping[str, Attribute] | None,
     rows: Sequence[Row],
     columns: Sequence[Column],
+    *,
+    null_misfits: bool = False,
 ) -> tuple[Difference, ...]:
-    """Everything in which the rows under one key are not the item; empty when they are equal."""
+    """Everything in which the rows under one key are not the item; empty when they are equal.
+
+    null_misfits   a pinned column is NULL where the value does not fit it
+    """
     if item is None:
         return (Difference(keys, Kind.GHOST, copy=_text(rows[0])),) if rows else ()
     if not rows:
@@ -372,7 +400,7 @@ def differences(
             _text(row.get(column.name)),
         )
         for column in columns
-        if not shows(row.get(column.name), item.get(column.attribute), column.type)
+        if not _is_shown(row.get(column.name), item.get(column.attribute), column, null_misfits)
     ]
     shown = {column.attribute for column in columns}
     rest = {name: value for name, value in item.items() if name not in shown}
@@ -387,6 +415,12 @@ def differences(
         for name in strays(row.get(EXTRA_COLUMN), rest)
     )
     return tuple(found)
+
+
+def _is_shown(cell: Any, attribute: Attribute | None, column: Column, null_misfits: bool) -> bool:
+    if cell is None and null_misfits and cell_of(attribute, column.type) is None:
+        return True
+    return shows(cell, attribute, column.type)
 
 
 def _parsed(image: str | None) -> dict[str, Attribute] | None:

@@ -16,10 +16,12 @@ from accelerator.query_slots import QueryLimits
 from connector.cli.app import ConfigFile, Exit, app, configuration, exits
 from connector.client import Address, ServiceClient, reachable_host
 from connector.clock import SystemClock
-from connector.config import Config
+from connector.config import Config, Dataset
 from connector.errors import ConfigError, ServiceUnreachable
 from connector.replica import Ask, FileAsk, HttpAsk, SqlReplica
 from connector.service import aws_of
+from connector.shape import Shape
+from connector.source import TableDescription
 from connector.sql_view import LocalQueries, QuerySource, RemoteQueries, ResultFormat, run_sql
 from connector.status_view import print_status
 from connector.verify import Progress, Rules, Verification
@@ -147,6 +149,7 @@ def verify(
             SqlReplica(settings.name, table.key_schema, asked),
             table.key_schema,
             SystemClock(),
+            shape=_shape(settings, table),
             rules=Rules(max_rcu=settings.scan_max_rcu),
             on_progress=_show,
             repair=mend if repair else None,
@@ -160,6 +163,17 @@ def verify(
         )
     sys.stdout.write(report.sentence() + "\n")
     return Exit(report.exit_status)
+
+
+def _shape(settings: Dataset, table: TableDescription) -> Shape:
+    return Shape(
+        keys=frozenset(part.name for part in table.key_schema),
+        include=frozenset(settings.include) or None,
+        exclude=frozenset(settings.exclude),
+        unnest_depth=settings.unnest_depth,
+        where=settings.where,
+        null_misfits=settings.misfit.value == "null",
+    )
 
 
 def _show(progress: Progress) -> None:

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from accelerator.batch import Batch
+from accelerator.choice import Misfit
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
 from connector.aws import AwsSettings, AwsSource
 from connector.clock import SystemClock
 from connector.replica import Answer, SqlReplica
 from connector.scanner import new_segments
+from connector.shape import Shape
 from connector.source import TableDescription
 from connector.verify import Kind, Report, Rules, Verification
 from emulator import Emulator
@@ -38,13 +40,14 @@ class Loaded:
     table: TableDescription
     database: Database
 
-    def compare(self) -> Report:
+    def compare(self, shape: Shape | None = None) -> Report:
         replica = SqlReplica(TABLE, self.table.key_schema, DatabaseAsk(self.database))
         return Verification(
             self.source,
             replica,
             self.table.key_schema,
             SystemClock(),
+            shape=shape,
             rules=Rules(max_rounds=1),
         ).run()
 
@@ -83,7 +86,9 @@ def aws() -> Iterator[Emulator]:
         yield emulator
 
 
-def load(aws: Emulator, tmp_path: Path, items: list[Item]) -> Loaded:
+def load(
+    aws: Emulator, tmp_path: Path, items: list[Item], spec: DatasetSpec | None = None
+) -> Loaded:
     client = aws.client("dynamodb")
     for start in range(0, len(items), 25):
         some = [{"PutRequest": {"Item": item}} for item in items[start : start + 25]]
@@ -99,7 +104,7 @@ def load(aws: Emulator, tmp_path: Path, items: list[Item]) -> Loaded:
     )
     table = source.describe_table()
     database = Database.open(tmp_path / "replica.duckdb", memory_limit_bytes=500_000_000)
-    dataset = Dataset(database, DatasetSpec(TABLE))
+    dataset = Dataset(database, spec or DatasetSpec(TABLE))
     dataset.load()
     generation = dataset.begin(
         table.identity(),
@@ -148,4 +153,85 @@ def test_a_wrong_row_is_seen(aws: Emulator, tmp_path: Path, statement: str, kind
     report = loaded.compare()
     assert [found.kind for found in report.differences] == [kind]
     assert report.exit_status == 6
+    loaded.database.close()
+
+
+KEYS = frozenset({"pk", "sk"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [
+        (
+            DatasetSpec(TABLE, include=("amount", "nested")),
+            Shape(KEYS, include=frozenset({"amount", "nested"})),
+        ),
+        (
+            DatasetSpec(TABLE, exclude=("amount", "a.b", "pk")),
+            Shape(KEYS, exclude=frozenset({"amount", "a.b", "pk"})),
+        ),
+        (DatasetSpec(TABLE, unnest_depth=2), Shape(KEYS, unnest_depth=2)),
+        (
+            DatasetSpec(TABLE, where="v % 3 = 0 AND plain IS NOT NULL"),
+            Shape(KEYS, where="v % 3 = 0 AND plain IS NOT NULL"),
+        ),
+        (
+            DatasetSpec(TABLE, where="len(tags) = 1 OR \"Plain\" = ''"),
+            Shape(KEYS, where="len(tags) = 1 OR \"Plain\" = ''"),
+        ),
+    ],
+    ids=["include", "exclude", "unnest", "where", "where-sets"],
+)
+def test_shaped_rows_are_equal(
+    aws: Emulator, tmp_path: Path, spec: DatasetSpec, shape: Shape
+) -> None:
+    """What the settings choose, unnest and filter is compared, and what they leave out is not."""
+    rng = random.Random(7)
+    items = [random_item(rng, number) for number in range(ITEMS)]
+    loaded = load(aws, tmp_path, items, spec)
+    report = loaded.compare(shape)
+    assert report.differences == []
+    assert report.equal == ITEMS
+    assert loaded.compare(Shape(KEYS)).differing > 0, "the settings made a difference"
+    loaded.database.close()
+
+
+PINS = (
+    ("price", "DECIMAL(10,2)"),
+    ("ratio", "DOUBLE"),
+    ("count", "INTEGER"),
+    ("at", "TIMESTAMP"),
+    ("since", "TIMESTAMPTZ"),
+    ("day", "DATE"),
+    ("uid", "UUID"),
+    ("text", "VARCHAR"),
+    ("list", "BIGINT[]"),
+)
+PINNED: tuple[Item, ...] = (
+    {
+        "price": {"N": "1.5"}, "ratio": {"N": "0.1"}, "count": {"N": "7"},
+        "at": {"S": "2024-02-29T12:30:00.123456Z"}, "since": {"S": "2024-02-29T12:30:00+02:00"},
+        "day": {"S": "2024-02-29"}, "uid": {"S": "6F9619FF-8B86-D011-B42D-00C04FC964FF"},
+        "text": {"N": "10.50"}, "list": {"L": [{"N": "1"}, {"N": "2"}]},
+    },
+    {"at": {"N": "1709209800"}, "since": {"N": "1709209800123"}, "day": {"N": "1709164800"}},
+    {"at": {"S": "2024-02-29 12:30:00"}, "list": {"NS": ["2", "1"]}, "uid": {"NULL": True}},
+)  # fmt: skip
+MISFITS: tuple[Item, ...] = (
+    {"price": {"N": "1.555"}, "count": {"S": "many"}, "uid": {"S": "x"}, "day": {"S": "soon"}},
+)
+
+
+def test_pinned_columns_are_equal(aws: Emulator, tmp_path: Path) -> None:
+    """Times, dates, identifiers, doubles and typed lists, and NULL where a value does not fit."""
+    items = [
+        key_of(("k", n)) | values | {"v": {"N": "1"}}
+        for n, values in enumerate([*PINNED, *MISFITS])
+    ]
+    spec = DatasetSpec(TABLE, pins=PINS, misfit=Misfit.NULL)
+    loaded = load(aws, tmp_path, items, spec)
+    report = loaded.compare(Shape(KEYS, null_misfits=True))
+    assert report.differences == []
+    strict = loaded.compare(Shape(KEYS))
+    assert {found.attribute for found in strict.differences} == {"price", "count", "uid", "day"}
     loaded.database.close()
