@@ -18,7 +18,7 @@ from connector.clock import AwsTime, Clock
 from connector.config import Dataset as Settings
 from connector.coverage import Retention
 from connector.discovery import Discovery
-from connector.lineage import Origin
+from connector.lineage import START_MARGIN_MS, Origin
 from connector.pacing import Pacing
 from connector.queue import BatchQueue
 from connector.reader import Observer, StreamReader
@@ -206,4 +206,6 @@ def _origin(stored: StoredDataset, at_ms: int) -> Origin:
     state = stored.snapshot_state if is_rebuilding else stored.live_snapshot_state
     has_scan = state != SnapshotState.NONE
     follows_a_loss = not has_scan and stored.positions_generation > 1
-    return Origin(at_ms, reads_everything=follows_a_loss, has_scan=has_scan)
+    # The margin covers what a snapshot may miss; without one the changes begin at the start.
+    margin_ms = START_MARGIN_MS if has_scan else 0
+    return Origin(at_ms, margin_ms, reads_everything=follows_a_loss, has_scan=has_scan)

@@ -10,6 +10,18 @@ from connector.loops import Bell, Loop
 PATIENCE_S = 20.0
 
 
+def await_crash(loop: Loop) -> BaseException:
+    """Polls: a loop tells of a crash after its step has failed, and nothing rings then."""
+    while (crash := loop.crash) is None:
+        threading.Event().wait(0.001)
+    return crash.error
+
+
+def await_health(loop: Loop) -> None:
+    while loop.crash is not None:
+        threading.Event().wait(0.001)
+
+
 def test_a_ring_between_two_waits_is_heard() -> None:
     """Work that arrives while a loop is busy is not slept over."""
     bell = Bell()
@@ -52,14 +64,11 @@ def test_a_step_that_fails_is_called_again_and_its_error_is_shown() -> None:
     loop = Loop("reader", step, Bell(), SystemClock())
     loop.start()
     assert failed.wait(PATIENCE_S)
-    while loop.crash is None:
-        threading.Event().wait(0.001)
-    assert loop.crash.error is error
+    assert await_crash(loop) is error
     assert loop.is_alive
     failing.clear()
     assert recovered.wait(PATIENCE_S)
-    while loop.crash is not None:
-        threading.Event().wait(0.001)
+    await_health(loop)
     loop.stop()
     assert loop.join(PATIENCE_S)
 
