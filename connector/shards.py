@@ -399,11 +399,13 @@ class ShardGraph:
 
         But a closed shard without a child may have one that no listing shows yet. An open shard
         without its parent may be younger than the page that the parent belongs on, so that another
-        listing has to confirm it. And when listing failed for longer than records are kept, shards
-        may have come and gone since the start.
+        listing has to confirm it. When listing failed for longer than records are kept, shards may
+        have come and gone since the start. And who reads all that is left, older records first, has
+        proved nothing yet.
         """
         is_late = self._missed_listings(self._origin.at_ms, listing)
-        covered_ms = None if is_late else self._origin.at_ms
+        is_unproved = is_late or self._origin.reads_everything
+        covered_ms = None if is_unproved else self._origin.at_ms
         for entry in listing.shards:
             shard = self._add(self._new(entry))
             shard.coverage = Coverage(covered_ms)

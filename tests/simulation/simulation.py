@@ -297,8 +297,7 @@ class Simulation:
             case What.EXPIRE_ITEMS if has_table:
                 self.workload.expire()
             case What.HIDE if has_stream:
-                shard = rng.choice(self.front.control.shards(TABLE))
-                self.front.control.hide(TABLE, shard.shard_id)
+                self._hide_a_family()
                 self.later(event.lasts_s, self._show_all)
             case What.SHOW_OPEN if has_stream:
                 shard = rng.choice(self.front.control.shards(TABLE))
@@ -356,6 +355,16 @@ class Simulation:
         )
         calls = ("apply", "begin", "load", "mark_snapshot", "mark_status", "swap")
         self._commit_fault_at = self.rng.choice((*COMMIT_POINTS, *calls))
+
+    def _hide_a_family(self) -> None:
+        """All children of one shard: a listing that lags shows a split as a whole, or not yet."""
+        shards = self.front.control.shards(TABLE)
+        parents = sorted({each.parent_id for each in shards if each.parent_id is not None})
+        if parents:
+            parent_id = self.rng.choice(parents)
+            for shard in shards:
+                if shard.parent_id == parent_id:
+                    self.front.control.hide(TABLE, shard.shard_id)
 
     def _show_all(self) -> None:
         for arn in list(self.world.streams):
