@@ -101,7 +101,7 @@ def test_both_formats_parse_and_say_the_same() -> None:
     exporter = PrometheusExporter(filled())
     plain = list(parse_prometheus(exporter.render()[0].decode()))
     text = exporter.render(OPENMETRICS)[0].decode()
-    open_metrics = list(parse_openmetrics(text))  # type: ignore[no-untyped-call]
+    open_metrics = list(parse_openmetrics(text))
 
     def samples(families: list) -> dict:  # type: ignore[type-arg]
         return {
