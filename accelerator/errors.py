@@ -47,9 +47,13 @@ class Retry(StrEnum):
 
 
 class AcceleratorError(Exception):
-    """One sentence; `hint` is the operator's next step."""
+    """One sentence; `hint` is the operator's next step.
+
+    needs_person   waiting will not mend it: the dataset shows state Error while it is retried
+    """
 
     retry: Retry = Retry.NO
+    needs_person: bool = False
     default_hint: str = ""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -70,19 +74,23 @@ class FileHeldByProcess(AcceleratorError):
 
 
 class FileDamaged(AcceleratorError):
+    needs_person = True
     default_hint = "Move the file away and start again: the table is snapshotted anew."
 
 
 class FileTooNew(AcceleratorError):
+    needs_person = True
     default_hint = "Install the newer dynaduck that wrote it, or use another data_dir."
 
 
 class DirectoryUnwritable(AcceleratorError):
+    needs_person = True
     default_hint = "Make the data directory writable for this user, or set runtime.data_dir."
 
 
 class DiskFull(AcceleratorError):
     retry = Retry.BACKOFF
+    needs_person = True
     default_hint = "Free disk space; nothing was lost, the service goes on by itself."
 
 
@@ -137,6 +145,7 @@ class BadSetting(AcceleratorError):
 class PoisonRecord(AcceleratorError):
     """The record's place in its stream, for the operator who has to look at it."""
 
+    needs_person = True
     default_hint = "Set poison: quarantine to keep such records as dead letters and go on."
 
     def __init__(self, shard_id: str | None, sequence_number: str | None, error: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeGuard
 
 from checkpoints.positions import ShardState
 from connector import reasons
@@ -241,6 +241,8 @@ class HealthMonitor:
         errors = [] if facts.halted is None else [facts.halted]
         if facts.open_gaps and facts.rebuild_cause is None:
             errors.append(reasons.gap_open(facts.open_gaps))
+        if _needs_person(facts.commit_error):
+            errors.append(reasons.commit_failing(facts.commit_error))
         passing = []
         for trouble in (*facts.troubles, *reasons.shard_troubles(facts.shards)):
             if trouble.needs_person and self._lasts(trouble, now_s):
@@ -256,7 +258,7 @@ class HealthMonitor:
             broken.append(reasons.stopping())
         if facts.is_paused:
             broken.append(reasons.paused())
-        if facts.commit_error is not None:
+        if facts.commit_error is not None and not _needs_person(facts.commit_error):
             broken.append(reasons.commit_failing(facts.commit_error))
         if facts.failed_loops:
             broken.append(reasons.loop_failed(facts.failed_loops))
@@ -288,6 +290,10 @@ class HealthMonitor:
         if headroom_ms is not None and headroom_ms < low_ms:
             notes.append(reasons.retention_low(headroom_ms))
         return notes
+
+
+def _needs_person(error: Exception | None) -> TypeGuard[Exception]:
+    return bool(getattr(error, "needs_person", False))
 
 
 def _covered_until_ms(facts: Facts) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from checkpoints.positions import Position, ShardCheckpoint, ShardState
+from accelerator.errors import DiskFull, OutOfMemory
 from connector.errors import AccessDenied, Throttled, Unavailable
 from connector.health import DatasetState, Facts, HealthMonitor, Limits, Loading
 from connector.lineage import ShardView
@@ -313,6 +314,19 @@ class TestFigures:
         assert health.headroom_ms == 4 * HOUR_MS
         assert "retention_low" in [reason.code for reason in health.reasons]
         assert "240 minutes" in health.reasons[-1].sentence
+
+    def test_a_commit_that_waiting_will_not_mend_is_an_error(self) -> None:
+        """A full disk or a record that halts is state Error; memory that ran out is not."""
+        by_a_person = HealthMonitor().judge(
+            facts(view(), commit_error=DiskFull("No space left.")), NOW_S
+        )
+        assert by_a_person.state is DatasetState.ERROR
+        assert [reason.code for reason in by_a_person.reasons] == ["commit_failing"]
+        by_itself = HealthMonitor().judge(
+            facts(view(), commit_error=OutOfMemory("Out of memory.")), NOW_S
+        )
+        assert by_itself.state is not DatasetState.ERROR
+        assert not by_itself.is_ready
 
     def test_every_state_that_is_not_ready_says_why_and_what_to_do(self) -> None:
         """Each reason is a code, a sentence and a remedy."""
