@@ -251,16 +251,23 @@ def _time(ticks: int, per_s: int) -> str:
 
 
 def _duration(months: int, days: int, nanoseconds: int) -> str:
-    years, months = (
-        divmod(abs(months), 12) if months >= 0 else (-(abs(months) // 12), -(abs(months) % 12))
-    )
-    date = "".join(f"{n}{unit}" for n, unit in ((years, "Y"), (months, "M"), (days, "D")) if n)
+    """ISO 8601; each part has a sign of its own, as DuckDB's intervals do."""
+    years = int(months / 12)
+    date = _parts((years, "Y"), (months - 12 * years, "M"), (days, "D"))
     sign = "-" if nanoseconds < 0 else ""
     seconds, fraction = divmod(abs(nanoseconds), 10**9)
-    hours, rest = divmod(seconds, 3600)
-    minutes, second = divmod(rest, 60)
-    time = "".join(f"{sign}{n}{unit}" for n, unit in ((hours, "H"), (minutes, "M")) if n)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    clock = "".join(
+        f"{sign}{part}" for part in (_parts((hours, "H")), _parts((minute, "M"))) if part
+    )
     if second or fraction:
         tail = f".{fraction:09d}".rstrip("0") if fraction else ""
-        time += f"{sign}{second}{tail}S"
-    return f"P{date}T{time}" if time else f"P{date}" if date else "PT0S"
+        clock += f"{sign}{second}{tail}S"
+    if clock:
+        return f"P{date}T{clock}"
+    return f"P{date}" if date else "PT0S"
+
+
+def _parts(*amounts: tuple[int, str]) -> str:
+    return "".join(f"{amount}{unit}" for amount, unit in amounts if amount)

@@ -24,6 +24,7 @@ class QueryError(AcceleratorError):
 
     code: ClassVar[str] = "failed"
     http_status: ClassVar[int] = 400
+    exit_status: ClassVar[int] = 1
 
 
 class QueryRejected(QueryError):

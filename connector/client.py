@@ -30,6 +30,13 @@ class ServiceRefused(DynaduckError):
         self.status = status
 
 
+class ServiceSilent(ServiceUnreachable):
+    """Something listens there and does not answer in time."""
+
+    code: ClassVar[str] = "service_silent"
+    default_hint = "See the service's log; it may be busy, or the address be another program's."
+
+
 class AnswerCut(DynaduckError):
     """A result that broke off: what came of it is not all."""
 
@@ -104,7 +111,7 @@ class Answer:
 class ServiceClient:
     """One service. Each call is a connection of its own; thread-safe."""
 
-    def __init__(self, address: Address, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, address: Address, *, timeout_s: float = 600.0) -> None:
         self.address = address
         self._timeout_s = timeout_s
 
@@ -217,7 +224,7 @@ class ServiceClient:
                 hint="Give the certificate's authority with --ca.",
             )
         if isinstance(error, TimeoutError):
-            return ServiceUnreachable(
+            return ServiceSilent(
                 f"The service at {self.address.url} did not answer in {self._timeout_s:g} s."
             )
         return ServiceUnreachable(f"No service answers at {self.address.url}.")

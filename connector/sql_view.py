@@ -22,7 +22,7 @@ from rich.text import Text
 from accelerator.cells import Shape, text_cells
 from accelerator.query import QueryLimits, QueryRunner, Readers
 from accelerator.results import MEDIA_TYPES
-from connector.client import ServiceClient
+from connector.client import ServiceClient, ServiceSilent
 from connector.errors import ServiceUnreachable
 from connector.status import rfc3339
 
@@ -115,6 +115,8 @@ def run_sql(
     """
     try:
         _write(service, sql, result_format, out, console)
+    except ServiceSilent:
+        raise
     except ServiceUnreachable:
         with file() as local:
             _write(local, sql, result_format, out, console)
