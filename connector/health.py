@@ -303,6 +303,12 @@ def _covered_until_ms(facts: Facts) -> int | None:
     """
     if not facts.is_positioned or facts.loading is not Loading.DONE or facts.rebuild_cause:
         return None
-    covered = [v.covered_until_ms for v in facts.shards if v.state is not ShardState.DISCOVERED]
+    shard_ids = {view.shard_id for view in facts.shards}
+    # A child waits for its parent, whose coverage stands for both; a parent not seen stands for none.
+    covered = [
+        view.covered_until_ms
+        for view in facts.shards
+        if view.state is not ShardState.DISCOVERED or view.parent_shard_id not in shard_ids
+    ]
     known = [ms for ms in covered if ms is not None]
     return min(known) if known and len(known) == len(covered) else None

@@ -157,6 +157,7 @@ class Shard:
     handed_over   its newest row that was handed over to be committed
     committed     its newest row that is
     is_closed     listed with an end, or with a child
+    proves_after_ms   covered up to here and no further it has proved nothing
     """
 
     shard_id: str
@@ -167,6 +168,7 @@ class Shard:
     records: int = 0
     iterator: str | None = None
     is_busy: bool = False
+    proves_after_ms: int | None = None
     is_closed: bool = False
     ending: str | None = None
     handed_over: ShardCheckpoint | None = None
@@ -230,8 +232,12 @@ class Shard:
     def applied_until_ms(self) -> int | None:
         """The AWS time before which all its changes are in the rows; None: unproved."""
         if self.is_applied:
-            return self.coverage.until_ms
-        return self.committed.covered_until_ms if self.committed else None
+            until_ms = self.coverage.until_ms
+        else:
+            until_ms = self.committed.covered_until_ms if self.committed else None
+        if until_ms is None or self.proves_after_ms is None or until_ms > self.proves_after_ms:
+            return until_ms
+        return None
 
     @property
     def has_record(self) -> bool:

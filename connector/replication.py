@@ -449,7 +449,7 @@ class Replication(Upkeep):
             is_positioned=course is not None and course.reader.is_positioned,
             loading=self._loading(stored),
             shards=[] if course is None else course.reader.views(),
-            open_gaps=0 if stored is None else len(stored.open_gaps),
+            open_gaps=max(len(self._gaps), 0 if stored is None else len(stored.open_gaps)),
             troubles=tuple(self._troubles(course)),
             halted=self._halted,
             rebuild_cause=self._rebuild_cause,

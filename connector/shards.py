@@ -399,13 +399,11 @@ class ShardGraph:
 
         But a closed shard without a child may have one that no listing shows yet. An open shard
         without its parent may be younger than the page that the parent belongs on, so that another
-        listing has to confirm it. When listing failed for longer than records are kept, shards may
-        have come and gone since the start. And who reads all that is left, older records first, has
-        proved nothing yet.
+        listing has to confirm it. And when listing failed for longer than records are kept, shards
+        may have come and gone since the start.
         """
         is_late = self._missed_listings(self._origin.at_ms, listing)
-        is_unproved = is_late or self._origin.reads_everything
-        covered_ms = None if is_unproved else self._origin.at_ms
+        covered_ms = None if is_late else self._origin.at_ms
         for entry in listing.shards:
             shard = self._add(self._new(entry))
             shard.coverage = Coverage(covered_ms)
@@ -639,6 +637,9 @@ class ShardGraph:
         )
 
     def _add(self, shard: Shard) -> Shard:
+        if self._origin.reads_everything:
+            # Older records come first, onto rows that may be younger.
+            shard.proves_after_ms = self._origin.at_ms
         self._shards[shard.shard_id] = shard
         self._unfinished[shard.shard_id] = shard
         return shard

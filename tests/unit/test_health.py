@@ -296,6 +296,15 @@ class TestFigures:
         assert not health.is_ready
         assert health.lag_max_ms is health.covered_until_ms is None
 
+    def test_a_child_counts_by_its_parent_or_it_proves_nothing(self) -> None:
+        """A parent that is not known has nobody who stands for its child."""
+        child = view("b", state=ShardState.DISCOVERED, covered_ms=None)
+        waiting = replace(child, parent_shard_id="a")
+        health = HealthMonitor().judge(facts(idle("a"), waiting), NOW_S)
+        assert health.covered_until_ms == START_MS - 6000
+        orphan = replace(child, parent_shard_id="never seen")
+        assert HealthMonitor().judge(facts(idle("a"), orphan), NOW_S).covered_until_ms is None
+
     @pytest.mark.parametrize("loading", [Loading.SCANNING, Loading.PASSING])
     def test_unfinished_rows_are_covered_until_no_time(self, loading: Loading) -> None:
         """The shards may be read beyond what a snapshot under way has brought."""

@@ -119,6 +119,17 @@ class TestFirstStart:
         assert driver.take() == ["a"]
         assert driver.position("a") == CUT
 
+    def test_where_all_is_read_the_start_is_no_proof(self) -> None:
+        """Older records come first, onto rows that may be younger: until then nothing is covered."""
+        driver = Driver(origin=Origin(START_MS, reads_everything=True))
+        driver.begin("a")
+        assert driver.view("a").covered_until_ms is None
+        driver.pages("a", pages(1, at_ms=START_MS - HOUR_MS))
+        driver.commit()
+        assert driver.view("a").covered_until_ms is None
+        driver.pages("a", pages(0, 0, 0, at_ms=START_MS + 2000))
+        assert driver.view("a").covered_until_ms == START_MS + 2000
+
     def test_positions_are_known_only_when_they_are_committed(self) -> None:
         """The scan must not start before every shard's position is durable."""
         driver = Driver()
