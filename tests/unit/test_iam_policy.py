@@ -16,6 +16,7 @@ from connector.iam_policy import actions, policy
 from connector.service import Service
 from connector.sync import sync_once
 from emulator import Emulator
+from tests.e2e.harness import wait_until
 from tests.unit.test_doctor import config_of, create
 
 ENV = {"AWS_REGION": "eu-west-1"}
@@ -187,3 +188,39 @@ def test_nothing_is_granted_to_spare(
     assert refusal is not None
     assert missing in refusal.hint
     assert "iam-policy" in refusal.hint
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"refresh_mode": "full"},
+        {"dynamodb_replication_initial_snapshot": "disabled"},
+    ],
+    ids=["changes", "full", "no-snapshot"],
+)
+def test_each_mode_works_with_what_it_is_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    """Ready where all else is denied, and every call is on a resource that is named."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with Emulator(shards=2, region="eu-west-1") as aws:
+        create(aws, "orders")
+        config = config_of(aws, tmp_path, **settings)
+        granted = policy(config, account="123456789012")
+        aws.policy.allow_only(actions(granted))
+        before = len(aws.calls.calls())
+        service = Service(config)
+        service.start()
+        try:
+            wait_until(lambda: service.refusal or service.replications[0].health.is_ready)
+        finally:
+            service.stop()
+        calls = aws.calls.calls()[before:]
+    assert service.refusal is None
+    assert {call.outcome for call in calls} == {"OK"}
+    assert {f"dynamodb:{call.operation}" for call in calls} == actions(granted)
+    for call in calls:
+        stream = str(call.params.get("StreamArn") or call.params.get("ShardIterator", ""))
+        assert allows(granted, f"dynamodb:{call.operation}", stream.partition("|")[0] or ARN)
