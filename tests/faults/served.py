@@ -135,7 +135,7 @@ class Served:
     # What it says
 
     def state(self, table: str = TABLE) -> str:
-        return self.kept(table).health.state.value
+        return str(self.kept(table).health.state.value)
 
     def codes(self, table: str = TABLE) -> list[str]:
         return [reason.code for reason in self.kept(table).health.reasons]
