@@ -143,7 +143,8 @@ class Product:
             return 0, None
         finally:
             connection.close()
-        return answer.status, json.loads(read)
+        is_json = answer.headers.get_content_type() == "application/json"
+        return answer.status, json.loads(read) if is_json else read.decode()
 
     # What the kernel says
 

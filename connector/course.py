@@ -26,8 +26,11 @@ from connector.scanner import EVENTUAL_MARGIN_S, Scanner
 from connector.shards import ShardGraph
 from connector.source import Source
 
-STREAM_QUEUE_BYTES: Final = 96 * 1024 * 1024
-SCAN_QUEUE_BYTES: Final = 48 * 1024 * 1024
+# In bytes of the wire. A change is held in about half of its own (its old image is not), a scanned
+# item in all of it, and decoding makes it three times as many for the time of one group.
+STREAM_QUEUE_BYTES: Final = 64 * 1024 * 1024
+SCAN_QUEUE_BYTES: Final = 14 * 1024 * 1024
+SCAN_GROUP_BYTES: Final = 14 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,8 @@ class Course:
         """Scans what is stored as unfinished; an earlier scan of this course is given up."""
         self._end_scan()
         self.scan_end_ms = stored.scan_ended_at_ms
+        if stored.snapshot_state == SnapshotState.SCANNED and self.scan_end_ms is not None:
+            self.reader.hurry(self.scan_end_ms)
         if stored.snapshot_state != SnapshotState.RUNNING:
             return
         around = self._around
@@ -168,7 +173,7 @@ class Course:
         if self._is_closed:
             return []
         taken = self._changes.take(most_bytes, most_batches)
-        left_bytes = most_bytes - sum(batch.nbytes for batch in taken)
+        left_bytes = min(most_bytes, SCAN_GROUP_BYTES) - sum(batch.nbytes for batch in taken)
         if left_bytes > 0 and len(taken) < most_batches:
             taken += self._scans.take(left_bytes, most_batches - len(taken))
         return taken

@@ -28,6 +28,7 @@ class Pacing:
     floor_s       `scan_interval`: the least time between polls of a shard that has been drained
     idle_s        `ready_lag`: the longest wait between polls of an idle shard
     tail_s        the first wait after a page that left nothing
+    hurry_s       the longest wait while a proof is waited for: three empty pages make one
     calls_per_s   what tailing may cost over all shards: with many, the waits begin longer
     draw          uniform in [0, 1), for the jitter after failures
     """
@@ -35,6 +36,7 @@ class Pacing:
     floor_s: float = 0.0
     idle_s: float = 2.0
     tail_s: float = 0.02
+    hurry_s: float = 0.25
     calls_per_s: float = 500.0
     backoff: Backoff = BACKOFF
     draw: Callable[[], float] = random.random
@@ -43,12 +45,20 @@ class Pacing:
     def longest_s(self) -> float:
         return max(self.floor_s, min(self.idle_s, LONGEST_IDLE_S))
 
-    def after_page(self, *, more: bool, empties: int, is_closed: bool, shards: int) -> float:
-        """The wait after a good page; `more` says that it certainly left something to read."""
+    def after_page(
+        self, *, more: bool, empties: int, is_closed: bool, shards: int, hurries: bool = False
+    ) -> float:
+        """The wait after a good page; `more` says that it certainly left something to read.
+
+        `hurries`: something waits for the proof that this shard has been read up to a time.
+        """
         if more:
             return 0.0
         doublings = min(max(empties - 1, 0), CLOSED_DOUBLINGS if is_closed else 30)
-        wait_s = max(self.tail_s, shards / self.calls_per_s) * 2.0**doublings
+        share_s = shards / self.calls_per_s
+        wait_s = max(self.tail_s, share_s) * 2.0**doublings
+        if hurries:
+            wait_s = min(wait_s, max(self.hurry_s, share_s))
         return max(self.floor_s, min(wait_s, self.longest_s))
 
     def caution_s(self, before_s: float, *, is_throttled: bool) -> float:

@@ -139,6 +139,12 @@ class StreamReader:
         if came_free:
             self._on_news()
 
+    def hurry(self, until_ms: int) -> None:
+        """Reads every shard up to this AWS time as soon as may be: something waits for it."""
+        with self._lock:
+            self._graph.hurry(until_ms, self._clock.monotonic_s())
+        self._on_news()
+
     def listed(self, listing: Listing) -> None:
         self._tell(lambda now_s: self._graph.listed(listing, now_s))
         self._on_news()

@@ -94,6 +94,7 @@ class ShardGraph:
         self._gaps: list[Gap] = []
         self._aws_ms = origin.at_ms
         self._beat_ms: int | None = None
+        self._hurry_until_ms: int | None = None
         self._listed: frozenset[str] | None = None
         self._listed_until_ms: int | None = None
         self._stream_status: str | None = None
@@ -224,6 +225,7 @@ class ShardGraph:
                 empties=shard.coverage.empties,
                 is_closed=shard.is_closed,
                 shards=len(self._unfinished),
+                hurries=self._hurries(shard),
             )
             shard.interval_s = max(wait_s, shard.caution_s)
             self._wait(shard, now_s + shard.interval_s)
@@ -270,6 +272,21 @@ class ShardGraph:
             waiting = self._unfinished.values()
             self._is_positioned = all(shard.committed is not None for shard in waiting)
         return came_free
+
+    def hurry(self, until_ms: int, now_s: float) -> None:
+        """Polls idle shards soon and often until they are covered up to this AWS time."""
+        self._hurry_until_ms = until_ms
+        if self._pacing.floor_s > self._pacing.hurry_s:
+            return  # that often is not wanted
+        for shard in self._unfinished.values():
+            if shard.state is ShardState.IDLE and not shard.is_busy and self._hurries(shard):
+                self._wait(shard, now_s)
+
+    def _hurries(self, shard: Shard) -> bool:
+        covered_ms = shard.coverage.until_ms
+        if covered_ms is None or self._hurry_until_ms is None:
+            return False
+        return covered_ms < self._hurry_until_ms or covered_ms <= (shard.proves_after_ms or 0)
 
     def beat(self, at_ms: int) -> Progress:
         """Rows of the shards that got further without a record; often none. Call it freely."""
