@@ -77,7 +77,6 @@ def test_what_differs_is_named_and_repaired(service: Service) -> None:
         assert "differ in 2 of 40 keys: 1 by value, 1 missing, 0 ghosts" in told
 
         service.start().wait_ready()
-        assert verify(service)[0] == 6
         status, told = verify(service, "--repair")
         assert status == 0, told
         assert "2 repaired" in told
