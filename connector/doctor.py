@@ -243,7 +243,7 @@ class Examination:
     def _look_at_stream(self, table: TableDescription | None) -> None:
         if table is None:
             self._not_checked("stream", "The table could not be looked at.")
-            self._ask_without_table()
+            self._ask_without_stream()
             return
         unusable = unusable_stream(table)
         if unusable is not None:
@@ -254,8 +254,7 @@ class Examination:
             if self._settings.history.enabled and table.stream_view_type == "NEW_IMAGE":
                 self._note("stream", "The history will hold no old images: NEW_IMAGE has none.")
         if table.stream_arn is None:
-            for check in _STREAM_CHECKS[1:]:
-                self._not_checked(check, "There is no stream to read.")
+            self._ask_without_stream()
             return
         self._look_at_shards(table.stream_arn)
 
@@ -281,8 +280,8 @@ class Examination:
         self._ok("GetShardIterator", "Allowed.")
         self._look_at_readers(shard_id, opened.iterator)
 
-    def _ask_without_table(self) -> None:
-        """A stream's label is not known, but what is denied for all of them shows for any."""
+    def _ask_without_stream(self) -> None:
+        """No stream's label is known, but what is denied for all of them shows for any."""
         stream_arn = f"{table_resource(self._settings, self._account)}/stream/{_NO_LABEL}"
         if self._account is None or not self._has_credentials:
             for check in _STREAM_CHECKS[1:]:
@@ -292,8 +291,12 @@ class Examination:
             self._source.describe_stream(stream_arn)
         except AccessDenied as denied:
             self._tell("DescribeStream", denied)
+        except Unavailable:
+            for check in _STREAM_CHECKS[1:]:
+                self._not_checked(check, "The streams' endpoint does not answer.")
+            return
         except SourceError:
-            self._not_checked("DescribeStream", "It is not denied; no stream is known to try it.")
+            self._not_checked("DescribeStream", "It is not denied; no stream is there to try.")
         self._ask_without_shards(stream_arn)
 
     def _ask_without_shards(self, stream_arn: str) -> None:

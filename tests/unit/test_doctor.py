@@ -217,6 +217,17 @@ def test_every_missing_action_is_told_at_once(aws: Emulator, tmp_path: Path) -> 
     assert failed(findings) == actions_failed
 
 
+def test_missing_actions_are_told_also_where_there_is_no_stream(
+    aws: Emulator, tmp_path: Path
+) -> None:
+    """Turning the stream on and allowing to read it is one trip, not two."""
+    create(aws, "quiet", view=None)
+    aws.policy.allow_only(["sts:GetCallerIdentity", "dynamodb:DescribeTable", "dynamodb:Scan"])
+    findings = found(config_of(aws, tmp_path, "quiet"))
+    assert failed(findings) == {"stream", "DescribeStream", "GetShardIterator", "GetRecords"}
+    assert "table/quiet/stream/*" in findings["GetRecords"].fix
+
+
 def test_an_explicit_deny_is_told_apart(aws: Emulator, tmp_path: Path) -> None:
     """Another Allow would not help, so none is advised."""
     aws.policy.deny("dynamodb:Scan")
