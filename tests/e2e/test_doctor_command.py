@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emulator import Emulator
-from tests.e2e.harness import Service, dynaduck, free_port, running
+from tests.e2e.harness import Service, dynaduck, free_port, running, wait_until
 
 REGION = "eu-west-1"
 FOLLOWING = (
@@ -80,6 +80,36 @@ def test_a_set_up_is_mended_by_what_the_doctor_says(aws: Emulator, tmp_path: Pat
     aws.policy.allow_only(actions | {"sts:GetCallerIdentity", "dynamodb:DescribeTable"})
     mended = dynaduck("doctor", *flags(aws, tmp_path))
     assert mended.returncode == 0, mended.stdout
+
+
+def test_a_stale_checkpoint_is_mended_by_what_the_product_says(
+    aws: Emulator, tmp_path: Path
+) -> None:
+    """A day off: doctor and service name the command, the data is served, the command mends it."""
+    client = aws.client("dynamodb")
+    client.put_item(TableName="orders", Item={"pk": {"S": "before"}})
+    it = Service(tmp_path / "data", aws.url, datasets=[{"from": "dynamodb:orders"}])
+    it.start().wait_ready()
+    assert it.stop() == 0
+    client.put_item(TableName="orders", Item={"pk": {"S": "lost"}})
+    aws.control.advance(25 * 3600)
+
+    told = dynaduck("doctor", "-c", str(it.config_path), "--json")
+    checkpoint = next(c for c in json.loads(told.stdout)["checks"] if c["check"] == "checkpoint")
+    assert checkpoint["verdict"] == "failed"
+    assert "`dynaduck refresh`" in checkpoint["fix"]
+
+    with running(it):
+        wait_until(lambda: "checkpoint_stale" in str(it.get("/v1/ready")), what="state Error")
+        status, document = it.get("/v1/ready")
+        assert status == 503
+        assert "`dynaduck refresh`" in str(document)
+        assert it.sql("SELECT pk FROM orders") == [{"pk": "before"}]
+        mended = dynaduck("refresh", "orders", "-c", str(it.config_path))
+        assert mended.returncode == 0, mended.stderr
+        it.wait_ready()
+        rows = it.sql("SELECT pk FROM orders ORDER BY pk")
+    assert rows == [{"pk": "before"}, {"pk": "lost"}]
 
 
 def test_a_running_service_is_no_fault(aws: Emulator, tmp_path: Path) -> None:
