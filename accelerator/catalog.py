@@ -17,6 +17,7 @@ import pyarrow as pa
 from accelerator import keys
 from accelerator.choice import Choice
 from accelerator.schema import Alteration, Column, Kind, Plan
+from accelerator.sql import identifier
 from accelerator.statements import count, first_row
 from checkpoints.positions import KeyAttribute, SourceIdentity
 from checkpoints.store import DuckDBCheckpointStore
@@ -130,10 +131,26 @@ def stored_format(cursor: duckdb.DuckDBPyConnection) -> int:
     return count(cursor, "SELECT max(version) FROM dynaduck.file_format") if known else 0
 
 
-def hashes_changed(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """True when this DuckDB hashes keys otherwise than the one that wrote the file."""
-    row = first_row(cursor, "SELECT hash_probe FROM dynaduck.file_format LIMIT 1")
-    return row is None or row[0] != keys.hash_of(keys.PROBE)
+def rehash(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Makes stored hashes those of this DuckDB; whether they were others."""
+    probe = first_row(cursor, f"SELECT {keys.hash_sql('CAST(? AS VARCHAR)')}", [keys.PROBE])
+    stored = first_row(cursor, "SELECT max(hash_probe) FROM dynaduck.file_format")
+    if stored == probe or probe is None:
+        return False
+    tables = cursor.execute(
+        "SELECT table_name FROM duckdb_columns() WHERE schema_name = 'dynaduck' "
+        "AND column_name = '_h' AND contains(table_name, '__rows_')"
+    ).fetchall()
+    cursor.execute("BEGIN TRANSACTION")
+    try:
+        for (table,) in tables:
+            cursor.execute(f"UPDATE dynaduck.{identifier(table)} SET _h = {keys.hash_sql('_k')}")
+        cursor.execute("UPDATE dynaduck.file_format SET hash_probe = ?", [probe[0]])
+        cursor.execute("COMMIT")
+    except BaseException:
+        cursor.execute("ROLLBACK")
+        raise
+    return True
 
 
 class Catalog:

@@ -37,6 +37,9 @@ STORAGE_VERSION = "v1.5.0"
 # DuckDB's default of 16 MB makes commits take 400-800 ms now and then; at 256 MB 26-48 ms.
 CHECKPOINT_THRESHOLD_BYTES = 384 * 2**20
 
+# What is in the log is in memory too until a checkpoint, and counts towards memory_limit.
+LOGGED_SHARE = 0.2
+
 # Until a checkpoint, ADD COLUMN holds about this much memory per row of the table.
 ADDED_COLUMN_BYTES_PER_ROW = 2.5
 _REPLAY_FAILED = "Failure while replaying WAL"
@@ -95,14 +98,19 @@ class Database:
         memory_limit_bytes: int,
         threads: int | None = None,
         read_only: bool = False,
-        checkpoint_threshold_bytes: int = CHECKPOINT_THRESHOLD_BYTES,
+        checkpoint_threshold_bytes: int | None = None,
         before_lock: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
     ) -> Database:
         """Opens the file, making it and its directory where absent.
 
+        checkpoint_threshold_bytes   None: what the memory limit allows, 384 MB at most
+
         Raises:
             FileHeldByProcess, FileDamaged, FileTooNew, DirectoryUnwritable, DiskFull
         """
+        if checkpoint_threshold_bytes is None:
+            logged_bytes = int(LOGGED_SHARE * memory_limit_bytes)
+            checkpoint_threshold_bytes = min(CHECKPOINT_THRESHOLD_BYTES, logged_bytes)
         database = cls(
             Path(path),
             memory_limit_bytes=memory_limit_bytes,
@@ -294,6 +302,8 @@ class Database:
                 f"{self.path} has the file format {version}; this dynaduck knows up to "
                 f"{catalog.FORMAT}."
             )
+        if not self.read_only:
+            catalog.rehash(writer)
         writer.execute("SET enable_external_access = false")
         writer.execute("SET lock_configuration = true")
 

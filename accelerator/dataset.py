@@ -25,15 +25,21 @@ from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
 from accelerator.dead_letters import DeadLetters
 from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
-from accelerator.fitting import Fitted, Fitter
+from accelerator.fitting import BATCH_ROWS, Fitted, Fitter
 from accelerator.history import History, HistoryTable
 from accelerator.progress import Progress, StagedProgress
-from accelerator.readback import read_rows
 from accelerator.rows import RowTable
 from accelerator.schema import Alteration, Plan, Seen, initial
 from accelerator.sql import identifier
+from accelerator.statements import Prepared
 from accelerator.touched import KEYS, TouchedKeys
-from checkpoints.positions import Gap, ShardCheckpoint, SnapshotSegment, SourceIdentity
+from checkpoints.positions import (
+    Gap,
+    KeyAttribute,
+    ShardCheckpoint,
+    SnapshotSegment,
+    SourceIdentity,
+)
 from checkpoints.store import DuckDBCheckpointStore, PositionsKey
 
 
@@ -145,6 +151,7 @@ class Applied:
     replayed            records that had been applied before
     foreign             batches of a generation that is no longer read
     touched             scan rows dropped since a change had passed them
+    numbers_as_text     numbers in JSON columns that are JSON strings there, to keep their digits
     commit_number       of the newest commit; it grows only when something was written
     """
 
@@ -156,6 +163,7 @@ class Applied:
     touched: int = 0
     columns_added: tuple[str, ...] = ()
     columns_widened: tuple[str, ...] = ()
+    numbers_as_text: int = 0
     dead_letters: int = 0
     wrote: bool = False
     commit_number: int = 0
@@ -204,6 +212,7 @@ class Dataset:
         self._shadow: _Load | None = None
         self._progress = Progress()
         self._history = self._open_history()
+        self._prepared = Prepared(database.writer)
 
     # ---- what is stored -------------------------------------------------------------------
 
@@ -222,6 +231,7 @@ class Dataset:
             loads = {g.role: self._open_load(catalog, g) for g in catalog.generations()}
             self._live, self._shadow = loads.get("live"), loads.get("shadow")
             self._history = self._open_history()
+            self._prepared = Prepared(cursor)
             if self._live is None:
                 self._progress = Progress()
                 return None
@@ -385,7 +395,8 @@ class Dataset:
         applied.nbytes = sum(batch.nbytes for batch in mine)
         progress = self._progress.stage()
         with self._database.translated():
-            group = _Group(self._database.writer, self._newest().generation.identity)
+            schema = self._newest().generation.identity.key_schema
+            group = _Group(self._database.writer, schema, self._prepared)
             for batch in mine:
                 group.add(batch, progress.admit(batch))
             applied.replayed = progress.replayed
@@ -441,6 +452,7 @@ class Dataset:
         applied.commit_number = self._touched.committed(group.touched_keys())
         applied.wrote = True
         applied.dead_letters = len(group.poison)
+        applied.numbers_as_text = max(work.fitted.numbers_as_text for work in works)
         self._report_columns(works, alterations, applied)
 
     def _fit(self, group: _Group, applied: Applied) -> list[_Work]:
@@ -456,7 +468,7 @@ class Dataset:
             for load in feeds:
                 takes_scan = load is (newest if group.fills_snapshot else self._live)
                 source = group.source(with_scan=takes_scan)
-                fitter = Fitter(self._database.writer, source, group.image)
+                fitter = Fitter(self._database.writer, source, group.image, self._prepared)
                 fitted = fitter.fit(load.table.plan, self._grower(load))
                 group.poison.update(fitted.poison)
                 removed = pa.concat_tables([changes, scans]) if takes_scan else changes
@@ -494,6 +506,8 @@ class Dataset:
             )
             self._database.writer.execute(shown.view_sql(with_extras=extras or had_extras))
         table.has_extras = had_extras or extras
+        if extras and len(work.fitted.plan.columns) < work.fitted.plan.choice.max_columns:
+            table.look_again()
         if change.added:
             self._database.columns_added(len(change.added), table.count())
         return change
@@ -552,49 +566,44 @@ class Dataset:
             self._database.checkpoint()
 
     def promote(self, *, max_rows: int = 20_000) -> int:
-        """Gives attributes that wait in `_extra` for memory their columns; rows rewritten.
+        """Gives attributes that wait in `_extra` for memory their columns; rows looked at.
 
-        Call it when quiet, until it returns 0: each call is one transaction over at most
+        Call it when quiet, until it returns 0: each call is at most one transaction over at most
         `max_rows` rows. Attributes beyond max_columns stay where they are.
         """
-        promoted = 0
+        looked_at = 0
         with self._database.translated():
             for load in (self._live, self._shadow):
-                if load is not None and load.table.may_promote:
-                    promoted += self._promote(load, max_rows)
-        return promoted
+                if load is not None:
+                    looked_at += self._promote(load, max_rows)
+        return looked_at
 
     def _promote(self, load: _Load, max_rows: int) -> int:
-        cursor = self._database.writer
-        condition = f"WHERE _extra IS NOT NULL LIMIT {max_rows}"
-        found = list(read_rows(cursor, load.table, condition))
-        if not found:
+        cursor, table = self._database.writer, load.table
+        waiting = table.waiting(max_rows)
+        if waiting.num_rows == 0:
             return 0
-        images = [image for _, image in found]
-        waiting = pa.table(
-            {
-                "i": pa.array(range(len(found)), pa.int64()),
-                "h": pa.array([keys.hash_of(key) for key, _ in found], pa.uint64()),
-                "k": pa.array([key for key, _ in found], pa.string()),
-                "image": pa.array(images, pa.string()),
-            }
-        )
         cursor.register("waiting_rows", waiting)
         try:
-            fitter = Fitter(cursor, "waiting_rows", images.__getitem__)
-            fitted = fitter.fit(load.table.plan, self._grower(load))
+            # What `_raw` holds is an item too: that of the attributes that are to move, and of
+            # those whose columns are read from there. The other columns stay as they are.
+            images = waiting.column("image")
+            fitter = Fitter(cursor, "waiting_rows", lambda n: images[n].as_py(), self._prepared)
+            fitted = fitter.fit(table.plan, self._grower(load), is_whole=False)
         finally:
             cursor.unregister("waiting_rows")
-        if len(fitted.plan.columns) == len(load.table.plan.columns) or fitted.poison:
-            return 0
-        work = _Work(load, fitted, waiting.select(["h", "k"]))
-        with self._database.transaction() as transaction:
-            change = self._alter(work)
-            self._write(transaction, work)
-            Catalog(transaction, self.spec.name).save_columns(load.generation.generation, change)
-        load.table.plan = fitted.plan
-        self._database.checkpoint()
-        return len(found)
+        moved = table.moved(waiting, fitted)
+        if moved.rows.num_rows:
+            work = _Work(load, moved, KEYS.empty_table())
+            with self._database.transaction() as transaction:
+                change = self._alter(work)
+                table.move(moved)
+                number = load.generation.generation
+                Catalog(transaction, self.spec.name).save_columns(number, change)
+            table.plan = fitted.plan
+            self._database.checkpoint()
+        table.looked_at(waiting, is_moved=moved.rows.num_rows > 0)
+        return len(images)
 
     # ---- scan tickets ---------------------------------------------------------------------
 
@@ -665,9 +674,7 @@ class Dataset:
             Catalog(cursor, self.spec.name).save_generation(frozen)
         self._live.generation = frozen
 
-    def swap(
-        self, *, resolve_gaps: str | None = None, scan_ended_at_ms: int | None = None
-    ) -> None:
+    def swap(self, *, resolve_gaps: str | None = None, scan_ended_at_ms: int | None = None) -> None:
         """Makes the shadow the live rows, in one transaction; readers see either, no error.
 
         Its snapshot is done by that: there is no state in which it is done and waits for the swap.
@@ -741,6 +748,8 @@ class Dataset:
         plan = catalog.plan(generation.generation, generation.choice)
         table = RowTable(self._database.writer, self.spec.name, generation.generation, plan)
         table.has_extras = table.finds_extras()
+        if table.has_extras:
+            table.look_again()
         return _Load(generation, table)
 
     def _open_history(self) -> HistoryTable | None:
@@ -796,9 +805,15 @@ class _Group:
     Rows get a number `i`; everything else refers to them by it. `poison` maps it to a reason.
     """
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, identity: SourceIdentity) -> None:
+    def __init__(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        schema: Sequence[KeyAttribute],
+        prepared: Prepared,
+    ) -> None:
         self._cursor = cursor
-        self._schema = identity.key_schema
+        self._schema = schema
+        self._prepared = prepared
         self._changes: list[pa.Table] = []
         self._scans: list[tuple[int, pa.Table]] = []
         self._all: list[tuple[int, pa.Table]] = []
@@ -942,7 +957,7 @@ class _Group:
             f"(SELECT i, {keys.key_sql(document, self._schema)} AS k FROM group_keys)"
         )
         try:
-            keyed = self._cursor.sql(query).to_arrow_table()
+            keyed = self._prepared.arrow(query, BATCH_ROWS)
         except duckdb.InvalidInputException:
             guarded = query.replace(
                 "FROM group_keys)",
@@ -958,7 +973,7 @@ class _Group:
         return keyed
 
     def _keys_in_python(self, numbers: Sequence[int], document: str) -> pa.Table:
-        found: list[tuple[int, int | None, str | None]] = []
+        found: list[tuple[int, str | None]] = []
         for number in numbers:
             try:
                 record = self.record(number)
@@ -966,18 +981,19 @@ class _Group:
                 if text is None:
                     raise items.Unreadable("the record has no keys")
                 key = keys.key_of(items.read(text), self._schema)
-                found.append((number, keys.hash_of(key), key))
+                found.append((number, key))
             except items.Unreadable as error:
                 self.poison[number] = str(error)
-                found.append((number, None, None))
-        return pa.table(
+                found.append((number, None))
+        numbered = pa.table(
             {
-                "i": [row[0] for row in found],
-                "h": [row[1] for row in found],
-                "k": [row[2] for row in found],
-            },
-            schema=_KEYED,
+                "i": pa.array([row[0] for row in found], pa.int64()),
+                "k": pa.array([row[1] for row in found], pa.string()),
+            }
         )
+        self._cursor.register("group_keys", numbered)
+        query = f"SELECT i, {keys.hash_sql('k')} AS h, k FROM group_keys"
+        return self._cursor.sql(query).to_arrow_table().cast(_KEYED)
 
     def _last_per_key(self, keyed: pa.Table) -> pa.Table:
         if self.poison:

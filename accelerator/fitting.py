@@ -19,8 +19,9 @@ from accelerator.choice import PATH, Choice
 from accelerator.conditions import Filter
 from accelerator.decode import decode_sql
 from accelerator.errors import FATAL
-from accelerator.plain import plain_column, plain_text
+from accelerator.plain import Tally, plain_column, plain_text
 from accelerator.schema import Kind, Plan, Seen
+from accelerator.statements import Prepared
 
 # Unfit rows looked at before the plan is tried again: new attributes mostly show in the first few.
 SAMPLE_ROWS = 1_000
@@ -49,29 +50,41 @@ Grow = Callable[[Plan, Mapping[str, Seen]], Plan]
 class Fitted:
     """Typed rows under `plan`: i, h, k, the plan's columns, _raw, _extra.
 
-    poison   row number to the reason why its item cannot be read; such rows are not in `rows`
+    poison            row number to the reason why its item cannot be read; such rows are not in
+                      `rows`
+    numbers_as_text   numbers inside JSON that are JSON strings, since a double would change them
     """
 
     plan: Plan
     rows: pa.Table
     poison: dict[int, str]
+    numbers_as_text: int = 0
 
 
 class Fitter:
     """Reads rows of one relation `source` (i, h, k, image). Writer thread only."""
 
     def __init__(
-        self, cursor: duckdb.DuckDBPyConnection, source: str, image_of: Callable[[int], str | None]
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        source: str,
+        image_of: Callable[[int], str | None],
+        prepared: Prepared,
     ) -> None:
         self._cursor = cursor
+        self._prepared = prepared
         self._source = source
         self._image_of = image_of
         self._unreadable: set[int] = set()
         self._poison: dict[int, str] = {}
         self._choice = Choice()
+        self._tally = Tally()
 
-    def fit(self, base: Plan, grow: Grow) -> Fitted:
-        """`grow` returns `base` grown by what was seen, or `base` itself where that holds it."""
+    def fit(self, base: Plan, grow: Grow, *, is_whole: bool = True) -> Fitted:
+        """`grow` returns `base` grown by what was seen, or `base` itself where that holds it.
+
+        is_whole   the items have all their attributes, so that `where` can judge them
+        """
         plan = base
         self._choice = base.choice
         decoded, unfit = self._decode(plan)
@@ -100,10 +113,10 @@ class Fitter:
         if self._poison:
             bad = pa.array(list(self._poison), pa.int64())
             rows = rows.filter(pc.invert(pc.is_in(rows.column("i"), bad)))
-        if plan.choice.where is not None:
+        if plan.choice.where is not None and is_whole:
             rows, unknown = Filter(self._cursor, plan, plan.choice.where).split(rows)
             self._poison.update(unknown)
-        return Fitted(plan, rows, self._poison)
+        return Fitted(plan, rows, self._poison, self._tally.numbers_as_text)
 
     def _decode(self, plan: Plan) -> tuple[pa.Table, list[int]]:
         """Rows that fit, and the numbers of those that do not."""
@@ -135,6 +148,8 @@ class Fitter:
                 "chosen", pa.table({"i": pa.array(sorted(held_back), pa.int64())})
             )
             relation = f"(SELECT * FROM {relation} WHERE i NOT IN (SELECT i FROM chosen))"
+        else:
+            return self._prepared.arrow(decode_sql(plan, relation), BATCH_ROWS)
         try:
             return _arrow(self._cursor, decode_sql(plan, relation))
         finally:
@@ -223,7 +238,7 @@ class Fitter:
                 at = decoded.schema.get_field_index(column.physical)
                 tagged = decoded.column(at)
                 try:
-                    plain = plain_column(tagged)
+                    plain = plain_column(tagged, self._tally)
                 except items.Unreadable:
                     plain = self._plain_one_by_one(tagged, decoded.column("i"))
                 decoded = decoded.set_column(at, column.physical, plain)
@@ -235,7 +250,7 @@ class Fitter:
         plain: list[str | None] = []
         for text, number in zip(tagged.to_pylist(), numbers.to_pylist(), strict=True):
             try:
-                plain.append(None if text is None else plain_text(text))
+                plain.append(None if text is None else plain_text(text, self._tally))
             except items.Unreadable as error:
                 self._poison[number] = str(error)
                 plain.append(None)

@@ -174,6 +174,22 @@ def _plain(value: Attribute) -> Any:
             return content
 
 
+def count_numbers_as_text(value: Attribute) -> int:
+    """How many numbers in it `plain_json` writes as strings."""
+    tag, content = _only(value)
+    match tag:
+        case "M":
+            return sum(map(count_numbers_as_text, content.values()))
+        case "L":
+            return sum(map(count_numbers_as_text, content))
+        case "N":
+            return int(json_number(content) != content)
+        case "NS":
+            return sum(json_number(each) != each for each in content)
+        case _:
+            return 0
+
+
 def plain_object(item: dict[str, Attribute]) -> str:
     """Several attributes as one plain JSON object."""
     return _encode({name: _plain(value) for name, value in item.items()}).decode()

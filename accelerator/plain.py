@@ -8,6 +8,8 @@ whole buffer; a value with anything unusual in it (a set, a long number, a map w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,22 +33,31 @@ _STRANGENESS[_DOT] = 1
 _NULL_VALUE_LENGTH = len('{"NULL":true}')
 
 
-def plain_column(tagged: pa.ChunkedArray) -> pa.ChunkedArray:
+@dataclass(slots=True)
+class Tally:
+    """What was met on the way."""
+
+    numbers_as_text: int = 0
+
+
+def plain_column(tagged: pa.ChunkedArray, tally: Tally | None = None) -> pa.ChunkedArray:
     """The same values without tags, null where the value is null or NULL.
 
     Raises:
         items.Unreadable: a value is no tagged value.
     """
-    return pa.chunked_array([_plain_chunk(chunk) for chunk in tagged.chunks], pa.string())
+    tally = tally or Tally()
+    return pa.chunked_array([_plain_chunk(chunk, tally) for chunk in tagged.chunks], pa.string())
 
 
-def plain_text(text: str) -> str | None:
+def plain_text(text: str, tally: Tally) -> str | None:
     """One value, exactly. Raises items.Unreadable."""
     value = items.read_value(text)
+    tally.numbers_as_text += items.count_numbers_as_text(value)
     return None if "NULL" in value else items.plain_json(value)
 
 
-def _plain_chunk(chunk: pa.Array) -> pa.Array:
+def _plain_chunk(chunk: pa.Array, tally: Tally) -> pa.Array:
     if len(chunk) == 0 or chunk.null_count == len(chunk):
         return pa.nulls(len(chunk), pa.string())
     offsets, data = _contents(chunk)
@@ -55,7 +66,7 @@ def _plain_chunk(chunk: pa.Array) -> pa.Array:
     is_null = unwrapped.is_null
     if unwrapped.unusual.size:
         rest = chunk.take(pa.array(unwrapped.unusual, pa.int64())).to_pylist()
-        texts = [None if text is None else plain_text(text) for text in rest]
+        texts = [None if text is None else plain_text(text, tally) for text in rest]
         mask = np.zeros(len(chunk), np.bool_)
         mask[unwrapped.unusual] = True
         result = pc.replace_with_mask(result, pa.array(mask), pa.array(texts, pa.string()))

@@ -9,11 +9,16 @@ and ends no transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from accelerator import conditions
+from accelerator.choice import PATH
 from accelerator.fitting import Fitted
 from accelerator.names import fold
 from accelerator.schema import (
@@ -31,6 +36,17 @@ from accelerator.statements import count, first_row
 
 _OWN_COLUMNS = "_h UBIGINT NOT NULL, _k VARCHAR NOT NULL, _raw VARCHAR, _extra JSON"
 
+_WAITING = pa.schema(
+    [
+        pa.field("i", pa.int64()),
+        pa.field("row_id", pa.int64()),
+        pa.field("h", pa.uint64()),
+        pa.field("k", pa.string()),
+        pa.field("image", pa.string()),
+        pa.field("extra", pa.string()),
+    ]
+)
+
 
 class RowTable:
     """Rows of one generation. `plan` is what the committed table holds. Writer thread only."""
@@ -44,6 +60,9 @@ class RowTable:
         self.plan = plan
         # Whether any row has attributes without a column; the view then shows `_extra`.
         self.has_extras = False
+        self._look_again = False
+        self._passing = False
+        self._looked_up_to = -1
 
     @property
     def qualified_name(self) -> str:
@@ -100,10 +119,71 @@ class RowTable:
     def count(self) -> int:
         return count(self._cursor, f"SELECT count(*) FROM {self.qualified_name}")
 
-    @property
-    def may_promote(self) -> bool:
-        """Whether attributes without a column may get one."""
-        return self.has_extras and len(self.plan.columns) < self.plan.choice.max_columns
+    # ---- attributes that wait in `_extra` -------------------------------------------------
+
+    def look_again(self) -> None:
+        """Some row may hold an attribute without a column that could have one."""
+        self._look_again = True
+
+    def waiting(self, most: int) -> pa.Table:
+        """The next such rows as i, rowid, h, k, image (their `_raw`) and extra; none: all done."""
+        while self._look_again or self._passing:
+            if not self._passing:
+                self._passing, self._look_again, self._looked_up_to = True, False, -1
+            found = self._next_waiting(most)
+            self._passing = bool(found)
+            if found:
+                rows = [dict(zip(_WAITING.names, row, strict=True)) for row in found]
+                return pa.Table.from_pylist(rows, schema=_WAITING)
+        return _WAITING.empty_table()
+
+    def _next_waiting(self, most: int) -> list[tuple[Any, ...]]:
+        values: dict[str, object] = {"after": self._looked_up_to, "most": most}
+        may_move = ""
+        if len(self.plan.columns) >= self.plan.choice.max_columns:
+            # Only what has got its column meanwhile.
+            may_move = "AND len(list_intersect(json_keys(_extra), CAST($known AS VARCHAR[]))) > 0 "
+            values["known"] = [c.attribute.replace(PATH, ".") for c in self.plan.columns]
+        return self._cursor.execute(
+            "SELECT row_number() OVER (ORDER BY row_id) - 1, * FROM (SELECT rowid AS row_id, _h, "
+            f"_k, _raw, CAST(_extra AS VARCHAR) FROM {self.qualified_name} "
+            f"WHERE _extra IS NOT NULL AND rowid > $after {may_move}ORDER BY rowid LIMIT $most) "
+            "ORDER BY row_id",
+            values,
+        ).fetchall()
+
+    def moved(self, waiting: pa.Table, fitted: Fitted) -> Fitted:
+        """Of the fitted rows those that hold less in `_extra` than before."""
+        before = pa.table({"i": waiting.column("i"), "before": waiting.column("extra")})
+        joined = fitted.rows.select(["i", "_extra"]).join(before, "i")
+        changed = joined.filter(
+            pc.not_equal(pc.fill_null(joined.column("_extra"), ""), joined.column("before"))
+        )
+        kept = pc.is_in(fitted.rows.column("i"), changed.column("i").combine_chunks())
+        return replace(fitted, rows=fitted.rows.filter(kept))
+
+    def move(self, fitted: Fitted) -> None:
+        """Fills the columns of attributes that leave `_extra`; the others are not touched."""
+        told = "".join(
+            f"{c.physical} = coalesce(f.{c.physical}, t.{c.physical}), "
+            for c in fitted.plan.columns
+            if pc.any(pc.is_valid(fitted.rows.column(c.physical))).as_py()
+        )
+        self._cursor.register("moved_rows", fitted.rows)
+        try:
+            self._cursor.execute(
+                f"UPDATE {self.qualified_name} AS t SET {told}"
+                "_raw = f._raw, _extra = f._extra "
+                "FROM moved_rows f WHERE t._h = f.h AND t._k = f.k"
+            )
+        finally:
+            self._cursor.unregister("moved_rows")
+
+    def looked_at(self, waiting: pa.Table, *, is_moved: bool) -> None:
+        """These rows are done with for this pass."""
+        last = pc.max(waiting.column("row_id")).as_py()
+        self._looked_up_to = last
+        self._look_again = self._look_again or is_moved
 
     def finds_extras(self) -> bool:
         query = f"SELECT 1 FROM {self.qualified_name} WHERE _extra IS NOT NULL LIMIT 1"

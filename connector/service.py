@@ -22,7 +22,7 @@ from accelerator.conditions import check
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
 from accelerator.dataset import Poison as RowPoison
-from accelerator.errors import BadSetting
+from accelerator.errors import AcceleratorError, BadSetting
 from accelerator.history import History
 from connector.applier import Applier
 from connector.aws import AwsSettings, AwsSource
@@ -216,8 +216,21 @@ class Service:
         self.recorder.database(
             file_bytes=self.database.file_bytes(), wal_bytes=self.database.wal_bytes()
         )
+        self._promote_when_quiet()
         self._checkpoint_when_quiet(now_s)
         return now_s + MONITOR_EVERY_S
+
+    def _promote_when_quiet(self) -> None:
+        """Gives some of the attributes that had to wait for memory their columns."""
+        for replication in self.replications:
+            if replication.queued_bytes or not self.writing.acquire(blocking=False):
+                continue
+            try:
+                replication.dataset.promote()
+            except AcceleratorError as error:
+                log.warning("attributes go on waiting", dataset=replication.name, error=str(error))
+            finally:
+                self.writing.release()
 
     def _checkpoint_when_quiet(self, now_s: float) -> None:
         """Moves the log into the file while nobody waits for the writer: a short log opens fast."""

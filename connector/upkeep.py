@@ -164,6 +164,7 @@ class Upkeep(ABC):
     def committed(self, group: Sequence[Batch], applied: Applied) -> None:
         self._settle_tickets(group)
         self._count(applied)
+        self._around.journal.applied(group, applied)
 
     def _settle_tickets(self, group: Sequence[Batch]) -> None:
         for batch in group:
@@ -180,6 +181,8 @@ class Upkeep(ABC):
             self._dead_letters += applied.dead_letters
         if applied.columns_widened:
             self._recorder.columns_widened(len(applied.columns_widened))
+        if applied.numbers_as_text:
+            self._recorder.numbers_as_text(applied.numbers_as_text)
 
     # The observer of readers and scanner
 

@@ -167,7 +167,8 @@ def compare_all(aws: Emulator, data_dir: Path, count: int, seed: int) -> None:
     edges = extremes()
     largest.put(edges[::2])
     everything = [*truths, largest]
-    datasets = [{"from": f"dynamodb:{truth.name}"} for truth in everything]
+    datasets: list[Row] = [{"from": f"dynamodb:{truth.name}"} for truth in everything]
+    datasets[-1]["max_columns"] = 100
     service = Service(data_dir, aws.url, datasets=datasets, runtime={"query": {"timeout": "5m"}})
     with running(service):
         service.wait_ready(90)

@@ -336,6 +336,48 @@ def test_columns_over_the_memory_budget_wait_in_extra_and_are_promoted(
     assert read_items(database) == {"a": item("a", **wide), "b": item("b", a4={"S": "x"})}
 
 
+def test_every_row_that_waits_is_promoted_a_part_at_a_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those whose attribute has got its column meanwhile; where judges nobody again."""
+    dataset = dataset_of(database, where="a0 IS NOT NULL")
+    wide: dict[str, Any] = {f"a{n}": {"M": {"x": {"N": str(n)}}} for n in range(4)} | {
+        "n": {"N": "1.5"}
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "room_for_columns", lambda rows: 0)
+        dataset.apply([changes([put(n, f"k{n}", **wide) for n in range(1, 8)])])
+    assert query(database, "SELECT count(*) FROM orders WHERE _extra IS NOT NULL") == [(7,)]
+    looked_at = []
+    while not looked_at or looked_at[-1]:
+        looked_at.append(dataset.promote(max_rows=3))
+    assert sum(looked_at) >= 7
+    assert query(database, "SELECT DISTINCT n, CAST(a3 AS VARCHAR), _extra FROM orders") == [
+        (Decimal("1.5"), '{"x":3}', None)
+    ]  # fmt: skip
+    assert read_items(database) == {f"k{n}": item(f"k{n}", **wide) for n in range(1, 8)}
+
+
+def test_attributes_beyond_max_columns_are_looked_at_once(database: Database) -> None:
+    """They stay where they are, and being quiet costs nothing."""
+    dataset = dataset_of(database, max_columns=2)
+    dataset.apply([changes([put(1, "a", v={"N": "1"}, w={"S": "x"})])])
+    assert dataset.promote() == 0
+    assert read_items(database) == {"a": item("a", v={"N": "1"}, w={"S": "x"})}
+
+
+def test_a_thousand_attributes_are_a_thousand_columns(database: Database) -> None:
+    """As many as max_columns allows by itself; the others of a larger item are in _extra."""
+    dataset = dataset_of(database)
+    wide: dict[str, Any] = {f"a{n}": {"S": str(n)} for n in range(1_010)}
+    assert dataset.apply([changes([put(1, "k", **wide)])]).dead_letters == 0
+    assert query(database, "SELECT count(*) FROM dynaduck.columns") == [(1_000,)]
+    assert query(database, "SELECT a0, a998, len(json_keys(_extra)) FROM orders") == [
+        ("0", "998", 11),
+    ]  # fmt: skip
+    assert read_items(database) == {"k": item("k", **wide)}
+
+
 def test_a_name_with_a_nul_has_its_column(database: Database) -> None:
     """DuckDB 1.5 ends a statement at NUL; the name is listed, the value is exact."""
     dataset = dataset_of(database)

@@ -503,3 +503,19 @@ def test_persist_writes_positions_without_rows(database: Database, dataset: Data
     stored = dataset.load()
     assert stored is not None
     assert stored.shards == (row,)
+
+
+def test_hashes_of_another_duckdb_are_made_anew_at_open(
+    database: Database, dataset: Dataset
+) -> None:
+    """Rows whose stored hash means nothing any more would never be found, and be there twice."""
+    dataset.apply([changes([put(1, "a", v={"N": "1"})])])
+    database.writer.execute('UPDATE dynaduck."orders__rows_1" SET _h = _h + 1')
+    database.writer.execute("UPDATE dynaduck.file_format SET hash_probe = 1")
+    database.reopen()
+    again = Dataset(database, DatasetSpec("orders"))
+    again.load()
+    again.apply([changes([put(2, "a", v={"N": "2"})])])
+    assert read_items(database) == {"a": item("a", v={"N": "2"})}
+    database.reopen()
+    assert query(database, "SELECT hash_probe <> 1 FROM dynaduck.file_format") == [(True,)]

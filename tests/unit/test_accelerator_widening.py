@@ -98,3 +98,12 @@ def test_names_that_sql_cannot_tell_apart_get_stable_suffixes(database: Database
         assert read_items(database) == {"k": item("k", **names)}
         shown.append(columns)
     assert shown[0] == shown[1]
+
+
+def test_numbers_that_json_holds_as_text_are_counted(database: Database) -> None:
+    """A reader of JSON would round them, so they are strings; that is said, not hidden."""
+    dataset = begun(database)
+    long = n("0.1234567890123456789")
+    doc = {"M": {"a": long, "b": {"L": [long, n("1.5"), {"NS": ["1", "1" * 39, "1.5"]}]}}}
+    applied = dataset.apply([changes([put(1, "k", v=doc, w=long), put(2, "l", v=n("1.5"))])])
+    assert applied.numbers_as_text == 3
