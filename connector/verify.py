@@ -116,10 +116,10 @@ class Report:
     def sentence(self) -> str:
         """The verdict in one sentence."""
         if not self.differing:
-            verdict = f"Source and copy are equal: {self.compared} items compared"
+            verdict = f"Source and copy are equal: {self.compared:,} items compared"
         else:
             verdict = (
-                f"Source and copy differ in {self.differing} of {self.compared} keys:"
+                f"Source and copy differ in {self.differing:,} of {self.compared:,} keys:"
                 f" {self.values} by value, {self.missing} missing, {self.ghosts} ghosts,"
                 f" {self.duplicates} more than once"
             )

@@ -158,7 +158,7 @@ class Demo:
         def is_there() -> bool:
             nonlocal is_done
             items, is_done = self._scanned()
-            show(items, self._lag())
+            show(max(items, self._read()), f"{items:,} committed {self._lag()}")
             return is_done or (part < 1 and items >= part * len(self.films))
 
         self._wait(is_there, "past the snapshot")
@@ -309,6 +309,12 @@ class Demo:
             " FROM dynaduck.snapshot_segments WHERE dataset = 'films'"
         )
         return (int(found[0]["items"]), bool(found[0]["done"])) if found else (0, False)
+
+    def _read(self) -> int:
+        """Items of snapshot pages that were read, committed or not."""
+        _, document = self.stage.get("/v1/status")
+        datasets = (document or {}).get("datasets", [])
+        return int((datasets[0].get("snapshot") or {}).get("items", 0)) if datasets else 0
 
     def _lag(self) -> str:
         lag_ms = self.stage.metric("dataset_dynamodb_lag_max_ms")
