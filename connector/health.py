@@ -297,11 +297,11 @@ def _needs_person(error: Exception | None) -> TypeGuard[Exception]:
 
 
 def _covered_until_ms(facts: Facts) -> int | None:
-    """Of the rows that are served: those of an unfinished snapshot, or frozen ones, have none.
-
-    The shards may be read far beyond what such rows hold.
+    """Of the rows that are served: those of an unfinished snapshot, frozen ones, and those that
+    miss something, have none. The shards may be read far beyond what such rows hold.
     """
-    if not facts.is_positioned or facts.loading is not Loading.DONE or facts.rebuild_cause:
+    is_whole = facts.loading is Loading.DONE and not facts.open_gaps
+    if not facts.is_positioned or not is_whole or facts.rebuild_cause:
         return None
     shard_ids = {view.shard_id for view in facts.shards}
     # A child waits for its parent, whose coverage stands for both; a parent not seen stands for none.

@@ -19,9 +19,11 @@ SITUATIONS = Path(__file__).parents[1] / "docs" / "situations.md"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the two options that the make targets use."""
+    """Adds the options that the make targets use, and those that replay a simulation."""
     parser.addoption("--none-is-fine", action="store_true", help="no matching test is no failure")
     parser.addoption("--situations", action="store_true", help="list situations without a test")
+    parser.addoption("--seed", type=int, default=None, help="the one seed to simulate")
+    parser.addoption("--on-duckdb", action="store_true", help="simulate it on a real file")
 
 
 def pytest_report_header() -> str:

@@ -58,6 +58,11 @@ class Written:
     key: str
     index: int
 
+    @property
+    def created_second_ms(self) -> int:
+        """As the stream tells it: rounded down to the second."""
+        return int(self.created_ms // 1000) * 1000
+
 
 class Truth:
     """All histories, and the records of every shard of every stream, trimmed ones too."""

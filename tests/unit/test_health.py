@@ -311,6 +311,10 @@ class TestFigures:
         health = HealthMonitor().judge(facts(idle(), loading=loading), NOW_S)
         assert health.covered_until_ms is None
 
+    def test_rows_that_miss_something_are_covered_until_no_time(self) -> None:
+        """What follows a gap may be read, and what was lost is still not in the rows."""
+        assert HealthMonitor().judge(facts(idle(), open_gaps=1), NOW_S).covered_until_ms is None
+
     def test_frozen_rows_are_covered_until_no_time(self) -> None:
         """While the table is loaded anew the shards are those of the shadow."""
         health = HealthMonitor().judge(facts(idle(), rebuild_cause="a gap"), NOW_S)
