@@ -155,6 +155,9 @@ class PoisonRecord(AcceleratorError):
         self.error = error
 
 
+# How the system says ENOSPC, EDQUOT and EFBIG.
+_FULL = ("no space left", "disk full", "quota exceeded", "file too large")
+_DAMAGED = ("corrupt database file", "corrupt wal file", "failure while replaying wal")
 _PID = re.compile(r"PID (\d+)")
 
 
@@ -174,10 +177,12 @@ def translate(error: duckdb.Error, path: str = "") -> AcceleratorError:
     if "conflicting lock" in low or "could not set lock" in low or "being used by another" in low:
         found = _PID.search(text)
         return FileHeldByProcess(path, int(found.group(1)) if found else None)
-    if "no space left" in low or "disk full" in low:
+    if any(sign in low for sign in _FULL):
         return DiskFull(f"No space left on the disk of {path}.")
     if "permission denied" in low or "read-only file system" in low:
         return DirectoryUnwritable(f"{path} cannot be written: {_first_line(text)}")
+    if any(sign in low for sign in _DAMAGED):
+        return FileDamaged(f"{path} is damaged: {_first_line(text)}")
     if "newer version of duckdb" in low or "storage version" in low or "version number" in low:
         return FileTooNew(f"{path} was written by another DuckDB: {_first_line(text)}")
     if isinstance(error, duckdb.ConnectionException):
