@@ -18,6 +18,7 @@ from connector.clock import AwsTime, Clock
 from connector.config import Dataset as Settings
 from connector.coverage import Retention
 from connector.discovery import Discovery
+from connector.journal import Journal
 from connector.lineage import START_MARGIN_MS, Origin
 from connector.pacing import Pacing
 from connector.queue import BatchQueue
@@ -48,6 +49,7 @@ class Surroundings:
     clock: Clock
     aws_time: AwsTime
     retention: Retention
+    journal: Journal
     ring_writer: Callable[[], None]
     ring_readers: Callable[[], None]
     reopen: Callable[[], None]
@@ -124,6 +126,7 @@ class Course:
             return
         around = self._around
         self.filling = stored.shadow_generation or stored.generation
+        around.journal.load_begins(f"generation {self.filling}")
         self._fillable_s = None
         self._scans = BatchQueue(SCAN_QUEUE_BYTES, around.ring_writer)
         self.scanner = Scanner(

@@ -140,6 +140,7 @@ class FullRefresh(Upkeep):
             aws_time=self._around.aws_time,
         )
         self._scan = _Scan(scanner, queue)
+        self._around.journal.load_begins("full refresh")
         self._around.ring_readers()
 
     def _settle(self, scan: _Scan, now_s: float) -> None:
@@ -154,6 +155,7 @@ class FullRefresh(Upkeep):
             else:
                 self.dataset.swap(scan_ended_at_ms=ended_ms)
             self._reload()
+        self._around.journal.load_ends(sum(segment.items for segment in stored.segments))
         self._scan = None
         self._next_scan_s = now_s + self.settings.refresh_check_interval_s
         log.info("a full refresh is complete", dataset=self.name)

@@ -167,6 +167,7 @@ class Replication(Upkeep):
                 self._after_loss(decision, table, now_s)
             case Drain():
                 self._follow(now_s)
+                self._look_at_table_now()
             case Resume():
                 if self.stored is not None and self.stored.shadow_generation is not None:
                     self._write(self.dataset.drop_shadow)
@@ -244,6 +245,7 @@ class Replication(Upkeep):
                 self._record_loss(cause)
                 self._close_course()
                 self._halted = decision.reason
+                self._around.journal.loss(cause.value, decision.reason.sentence)
                 log.error("reading is halted", dataset=self.name, cause=cause.value)
             case Reinitialize(cause):
                 self._reinitialize(cause, table, now_s)
@@ -256,6 +258,7 @@ class Replication(Upkeep):
             raise unusable
         log.warning("the table is loaded anew", dataset=self.name, cause=cause.value)
         self._record_loss(cause)
+        self._around.journal.loss(cause.value, Reinitialize(cause).sentence)
         self._load_beside(table, now_s, rebuild=cause)
         self._recorder.reinitialized()
 
@@ -276,6 +279,11 @@ class Replication(Upkeep):
             )
             self._reload()
         self._follow(now_s, rebuild=rebuild)
+
+    def _look_at_table_now(self) -> None:
+        """The new course has not seen the table yet, and what follows the drain depends on it."""
+        if self.course is not None:
+            self.course.discovery.look_at_table_now()
 
     def _restart_stream(
         self, cause: Cause | None, table: TableDescription, now_s: float, *, clears: bool
@@ -364,6 +372,7 @@ class Replication(Upkeep):
                 )
             self._reload()
         self._rebuild_cause = None
+        self._around.journal.load_ends(sum(segment.items for segment in stored.segments))
         log.info("the snapshot is complete", dataset=self.name)
 
     def _refresh_by_hand(self) -> None:

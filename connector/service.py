@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import pyarrow as pa
 import structlog
 
 from accelerator.choice import Misfit
@@ -22,8 +24,9 @@ from accelerator.conditions import check
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
 from accelerator.dataset import Poison as RowPoison
-from accelerator.errors import AcceleratorError, BadSetting
+from accelerator.errors import AcceleratorError, BadSetting, ForeignCheckpoint
 from accelerator.history import History
+from accelerator.task_table import write_tasks
 from connector.applier import Applier
 from connector.aws import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
@@ -33,6 +36,7 @@ from connector.course import Surroundings
 from connector.coverage import Retention
 from connector.errors import ConfigError, DynaduckError, StartRefused, UnknownDataset
 from connector.full_refresh import FullRefresh
+from connector.journal import Journal
 from connector.loops import Bell, Loop, Step
 from connector.recovery import Policy
 from connector.replication import Replication
@@ -40,6 +44,7 @@ from connector.scanner import EVENTUAL_MARGIN_S
 from connector.single_keys import SingleKeys
 from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder, Recorder
+from metrics.task_history import TaskHistory
 
 POLLERS: Final = 8
 SCANNERS: Final = 4
@@ -48,6 +53,10 @@ DRAIN_S: Final = 20.0
 JOIN_S: Final = 15.0  # longer than the read time-out of a request in flight
 QUIET_CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 QUIET_FOR_S: Final = 5.0
+TASKS_SOON_S: Final = 5.0
+TASKS_LATE_S: Final = 60.0
+FEW_TASKS: Final = 4  # what an idle table comes to in a minute
+TASKS_KEPT_S: Final = 24 * 3600.0
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +76,10 @@ class Service:
             memory_limit_bytes=config.runtime.memory_limit_bytes,
         )
         self._work, self._news, self._orders = Bell(), Bell(), Bell()
+        self.history = TaskHistory(lambda: int(time.time() * 1000), self.clock.monotonic_s)
         self._sources: list[AwsSource] = []
+        self._journals: list[Journal] = []
+        self._tasks_written_s = 0.0
         self._is_stopping = False
         self._quiet_since_s = 0.0
         try:
@@ -110,7 +122,10 @@ class Service:
             self.clock.sleep(0.02)
         is_drained = self._is_drained()
         self._stop([self._applying, self._monitor])
+        for journal in self._journals:
+            journal.close()
         with self.writing:
+            self._write_tasks()
             self.database.close()
         for source in self._sources:
             source.close()
@@ -146,7 +161,9 @@ class Service:
     def _replication(self, settings: Settings, retention: Retention) -> Upkeep:
         recorder = self.recorder.dataset(settings.name)
         aws_time = AwsTime(self.clock)
-        source = AwsSource(aws_of(settings), clock=self.clock, on_call=_counted(recorder))
+        journal = Journal(self.history, settings.name, self.clock.monotonic_s)
+        self._journals.append(journal)
+        source = AwsSource(aws_of(settings), clock=self.clock, on_call=_told(recorder, journal))
         self._sources.append(source)
         dataset = Dataset(
             self.database,
@@ -162,6 +179,7 @@ class Service:
             clock=self.clock,
             aws_time=aws_time,
             retention=retention,
+            journal=journal,
             ring_writer=self._work.ring,
             ring_readers=self._news.ring,
             reopen=self.reopen,
@@ -172,8 +190,17 @@ class Service:
         return Replication(around, policy, self.writing, recorder, draw=random.random)
 
     def _has_checkpoint(self, replication: Upkeep) -> bool:
+        """Where it cannot be read it is taken for one: what must not start needs proof."""
         with self.writing:
-            return replication.dataset.load() is not None
+            try:
+                return replication.dataset.load() is not None
+            except ForeignCheckpoint:
+                raise
+            except AcceleratorError as error:
+                log.warning(
+                    "the checkpoint cannot be read yet", dataset=replication.name, error=str(error)
+                )
+                return True
 
     def _pool(self, name: str, size: int, steps: Sequence[Step]) -> list[Loop]:
         step = _in_turn(steps)
@@ -217,6 +244,7 @@ class Service:
             file_bytes=self.database.file_bytes(), wal_bytes=self.database.wal_bytes()
         )
         self._promote_when_quiet()
+        self._write_tasks_when_due(now_s)
         self._checkpoint_when_quiet(now_s)
         return now_s + MONITOR_EVERY_S
 
@@ -232,6 +260,34 @@ class Service:
             finally:
                 self.writing.release()
 
+    def _write_tasks_when_due(self, now_s: float) -> None:
+        """What happened becomes rows soon when much did, and rarely on an idle table."""
+        pending = self.history.pending
+        waited_s = now_s - self._tasks_written_s
+        if pending == 0 or waited_s < (TASKS_SOON_S if pending > FEW_TASKS else TASKS_LATE_S):
+            return
+        if self.writing.acquire(blocking=False):
+            try:
+                self._write_tasks()
+            finally:
+                self.writing.release()
+            self._tasks_written_s = now_s
+
+    def _write_tasks(self) -> None:
+        keep_from_ms = int((time.time() - TASKS_KEPT_S) * 1000)
+
+        def write(rows: pa.Table) -> None:
+            with self.database.transaction() as cursor:
+                write_tasks(cursor, rows, keep_from_ms=keep_from_ms)
+
+        try:
+            self.history.flush(write)
+        except AcceleratorError as error:
+            log.warning("the task history waits", error=str(error))
+        dropped = self.history.taken_dropped()
+        if dropped:
+            self.recorder.spans_dropped(dropped)
+
     def _checkpoint_when_quiet(self, now_s: float) -> None:
         """Moves the log into the file while nobody waits for the writer: a short log opens fast."""
         is_busy = any(r.queued_bytes for r in self.replications)
@@ -240,6 +296,9 @@ class Service:
         elif now_s - self._quiet_since_s >= QUIET_FOR_S and self.writing.acquire(blocking=False):
             try:
                 self.database.checkpoint()
+            except AcceleratorError as error:
+                # Nothing waits for it: the log holds all of it, and the next quiet time comes.
+                log.warning("the log was not moved into the file", error=str(error))
             finally:
                 self.writing.release()
             self._quiet_since_s = now_s
@@ -315,8 +374,9 @@ def _revealed(secret: Secret | None) -> str | None:
     return None if secret is None else secret.reveal()
 
 
-def _counted(recorder: DatasetRecorder) -> Callable[[str, str, float], None]:
-    def count(operation: str, outcome: str, took_s: float) -> None:
+def _told(recorder: DatasetRecorder, journal: Journal) -> Callable[[str, str, float], None]:
+    def tell(operation: str, outcome: str, took_s: float) -> None:
         recorder.api_call(operation=operation, outcome=outcome, seconds=took_s)
+        journal.called(operation, outcome, took_s)
 
-    return count
+    return tell

@@ -114,6 +114,15 @@ class Sidecar:
         self.service.recorder.query(
             surface=report.surface, outcome=report.outcome, seconds=report.seconds
         )
+        self.service.history.record(
+            "sql_query",
+            duration_s=report.seconds,
+            given=report.sql,
+            output=f"{report.rows} rows",
+            error=report.error,
+            surface=report.surface,
+            outcome=report.outcome,
+        )
 
     def _reopen(self, error: AcceleratorError) -> None:
         log.error("a query met an invalidated database", error=error)

@@ -108,6 +108,31 @@ def test_a_table_is_copied_followed_and_queried(aws: Emulator, tmp_path: Path) -
     client.close()
 
 
+def test_what_it_did_is_in_the_task_history(aws: Emulator, tmp_path: Path) -> None:
+    """Loads, their segments, applies and queries are rows, children under their parents."""
+    client = create(aws)
+    with running(service(aws, tmp_path)) as run:
+        run.wait_ready()
+        run.sql("SELECT count(*) AS n FROM orders")
+        client.put_item(TableName="orders", Item=item(5000))
+        wait_until(lambda: total(run)[0] == ITEMS + 1)
+        run.stop()
+    asked = dynaduck(
+        "sql", "SELECT task, span_id, parent_span_id, execution_duration_ms, error_message "
+        "FROM runtime.task_history", "-c", str(run.config_path), "--format", "json",
+    )  # fmt: skip
+    spans = json.loads(asked.stdout)
+    tasks = {span["task"] for span in spans}
+    assert {"acceleration_refresh", "scan_segment", "changes_stream", "apply", "poll"} <= tasks
+    assert "sql_query" in tasks
+    (load,) = [span for span in spans if span["task"] == "acceleration_refresh"]
+    segments = [span for span in spans if span["task"] == "scan_segment"]
+    assert len(segments) == 4
+    assert {segment["parent_span_id"] for segment in segments} == {load["span_id"]}
+    assert all(span["execution_duration_ms"] >= 0 for span in spans)
+    client.close()
+
+
 def test_the_seed_metrics_have_their_names(aws: Emulator, tmp_path: Path) -> None:
     """Dashboards made for the seed's connector work; the exposition is OpenMetrics."""
     client = create(aws)

@@ -20,11 +20,13 @@ from connector.config import Dataset as Settings
 from connector.course import Surroundings
 from connector.coverage import Retention
 from connector.errors import StartRefused
+from connector.journal import Journal
 from connector.recovery import Policy
 from connector.replication import Replication
 from connector.scanner import EVENTUAL_MARGIN_S
 from connector.service import MONITOR_EVERY_S, spec_of
 from metrics.recorder import Recorder
+from metrics.task_history import TaskHistory
 from tests.simulation.copies import Copy, FallibleDataset
 from tests.simulation.front_source import FrontSource
 from tests.simulation.truth import Violation
@@ -77,13 +79,15 @@ class SimulatedService:
         spec = spec_of(settings)
         margin_s = 0.0 if settings.scan_consistent_read else EVENTUAL_MARGIN_S
         self.fallible = FallibleDataset(copy.open(spec, time, margin_s), strike, written)
+        history = TaskHistory(lambda: 0, time.monotonic_s)
         around = Surroundings(
             settings=settings,
             source=source,
-            dataset=cast(Dataset, self.fallible),
+            dataset=cast("Dataset", self.fallible),
             clock=time,
             aws_time=AwsTime(time),
             retention=Retention(),
+            journal=Journal(history, settings.name, time.monotonic_s),
             ring_writer=self._ring_writer,
             ring_readers=self._ring_readers,
             reopen=self._reopen,
