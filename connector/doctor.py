@@ -12,14 +12,13 @@ a wrong clock, and a missing route look alike from the outside and are told apar
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TextIO, TypeVar
 
 from accelerator.errors import AcceleratorError, FileHeldByProcess, ForeignCheckpoint
 from checkpoints.positions import Position
-from connector import premises
+from connector import premises, way_there
 from connector.aws import AwsSource
-from connector.aws_codes import CLOCK_HINT
 from connector.config import Config, Dataset, InitialSnapshot, RefreshMode
 from connector.errors import (
     AccessDenied,
@@ -35,25 +34,22 @@ from connector.findings import Finding, Verdict, failures, show
 from connector.first_contact import SMALLEST_SHARE
 from connector.iam_policy import stream_pattern, table_resource
 from connector.premises import Running
-from connector.reachability import Reach, Step, reach
+from connector.reachability import reach
 from connector.recovery import unusable_stream
 from connector.resumability import judge, stored_dataset
 from connector.service import aws_of
 from connector.source import TableDescription
+from connector.way_there import ReachHost
 
 T = TypeVar("T")
 
 PASSED: Final = 0
 FAILED: Final = 5
 
-SKEW_NOTED_S: Final = 30.0
-SKEW_REFUSED_S: Final = 300.0  # AWS refuses signatures more than 5 minutes off
 STREAM_TRIES: Final = 3
 STREAM_TRY_EVERY_S: Final = 0.5
 UNREADABLE_KEYS: Final = "INACCESSIBLE_ENCRYPTION_CREDENTIALS"
 RCU_BYTES: Final = 4096  # of a consistent read
-
-ReachHost = Callable[[str], Reach]
 
 
 def run_doctor(config: Config, out: TextIO, *, as_json: bool = False) -> int:
@@ -123,7 +119,8 @@ class Examination:
             self._look_at_single_reads(table)
         if follows and self._has_credentials:
             self._look_at_positions(table)
-        self._look_at_network(follows)
+        called, now_s = self._source.hosts, self._wall_s()
+        self._findings += way_there.examine(self._settings, called, self._reach_host, now_s)
         self._look_at_encryption(table)
         return self._findings
 
@@ -404,75 +401,6 @@ class Examination:
         elif table is not None:
             self._ok("kms", "No call was refused for an encryption key.")
 
-    # The way there
-
-    def _look_at_network(self, follows: bool) -> None:
-        hosts = self._hosts(follows)
-        reached = {service: self._reach_host(url) for service, url in hosts.items()}
-        for service, found in reached.items():
-            check = f"{service} host"
-            if found.proxy:
-                self._note(
-                    check, f"{found.url} by way of the proxy {found.proxy}: not tried alone."
-                )
-            elif found.is_reached:
-                self._ok(check, f"{found.url} answers at {found.address}.")
-            else:
-                self._failed(check, _unreached(found), self._way(service, found, reached))
-        self._look_at_clock([found.at_ms for found in reached.values() if found.at_ms])
-
-    def _hosts(self, follows: bool) -> dict[str, str]:
-        """As botocore resolved them; as it would, for what was never called."""
-        settings, called = self._settings, self._source.hosts
-        suffix = f"{settings.region}.amazonaws.com"
-        suffix += ".cn" if settings.region.startswith("cn-") else ""
-        hosts = {
-            "dynamodb": settings.endpoint_url
-            or f"https://{called.get('dynamodb', f'dynamodb.{suffix}')}"
-        }
-        if follows:
-            hosts["streams"] = (
-                settings.streams_endpoint_url
-                or settings.endpoint_url
-                or f"https://{called.get('dynamodbstreams', f'streams.dynamodb.{suffix}')}"
-            )
-        return hosts
-
-    def _way(self, service: str, found: Reach, reached: dict[str, Reach]) -> str:
-        table_answers = reached["dynamodb"].is_reached
-        if service == "streams" and table_answers and found.failed_at in (Step.DNS, Step.TCP):
-            region = self._settings.region
-            return (
-                "DynamoDB answers and its streams do not: a gateway endpoint does not serve them. "
-                f"Make an interface endpoint for com.amazonaws.{region}.dynamodb-streams and set "
-                "streams_endpoint_url to its DNS name (it has no private DNS); or open the way to "
-                "this host. Where only the regional name is allowed out, set "
-                "AWS_ACCOUNT_ID_ENDPOINT_MODE=disabled."
-            )
-        match found.failed_at:
-            case Step.DNS:
-                return "Check dynamodb_aws_region, endpoint_url and the resolver of this host."
-            case Step.TCP:
-                return "Open port and route: security group, network ACL, route table, firewall."
-            case Step.TLS:
-                return "Trust the certificate's issuer (AWS_CA_BUNDLE), or keep proxies out of TLS."
-            case _:
-                return "Something listens there that is no AWS: check endpoint_url and proxies."
-
-    def _look_at_clock(self, dates_ms: Sequence[int]) -> None:
-        if not dates_ms:
-            self._not_checked("clock", "No host has told AWS's time.")
-            return
-        off_s = self._wall_s() - max(dates_ms) / 1000
-        way = "ahead of" if off_s > 0 else "behind"
-        said = f"This host's clock is {abs(off_s):,.0f} s {way} AWS's."
-        if abs(off_s) >= SKEW_REFUSED_S:
-            self._failed("clock", said, f"{CLOCK_HINT} Run chrony or systemd-timesyncd.")
-        elif abs(off_s) >= SKEW_NOTED_S:
-            self._note("clock", said, "Run chrony or systemd-timesyncd; 5 minutes are refused.")
-        else:
-            self._ok("clock", "Within seconds of AWS's.")
-
     # What is stored
 
     def _look_at_positions(self, table: TableDescription | None) -> None:
@@ -539,14 +467,3 @@ def _turn_on(table: TableDescription, *, is_off: bool) -> str:
         f"{command} --stream-specification StreamEnabled=false, then {on}: a view type cannot be "
         "changed, and readers of the old stream must be done with it"
     )
-
-
-def _unreached(found: Reach) -> str:
-    what = {
-        Step.DNS: "its name does not resolve",
-        Step.TCP: f"no connection to {found.address}",
-        Step.TLS: "TLS fails",
-        Step.HTTP: "no HTTP answer",
-        None: "it does not answer",
-    }
-    return f"{found.url} is not reached: {what[found.failed_at]} ({found.error})."
