@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from connector.config import Config, load
 from connector.doctor import examine, run_doctor
 from connector.findings import Finding, Verdict
 from connector.iam_policy import actions, policy
+from connector.premises import Running
 from connector.reachability import Reach, Step, reach
 from connector.service import Service
 from connector.sync import sync_once
@@ -567,6 +570,53 @@ def test_a_data_file_that_is_no_database(aws: Emulator, tmp_path: Path) -> None:
     findings = found(config)
     assert "data file" in failed(findings)
     assert "Move the file away" in findings["data file"].fix
+
+
+def test_a_data_file_that_another_process_holds(aws: Emulator, tmp_path: Path) -> None:
+    """The number of that process is what an operator needs."""
+    config = config_of(aws, tmp_path)
+    config.runtime.data_dir.mkdir()
+    code = (
+        "import sys, duckdb; c = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(config.runtime.replica_file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        findings = found(config)
+        holder.communicate(b"\n")
+    assert failed(findings) == {"data file"}
+    assert str(holder.pid) in findings["data file"].sentence
+    assert findings["checkpoint"].verdict is Verdict.NOT_CHECKED
+
+
+METRICS = """
+dataset_dynamodb_retention_headroom_seconds{name="orders"} 7200.0
+dataset_dynamodb_retention_headroom_seconds{name="others"} 80000.0
+dataset_dynamodb_api_calls_total{name="orders",operation="GetRecords",outcome="ok"} 90.0
+dataset_dynamodb_api_calls_total{name="orders",operation="GetRecords",outcome="throttled"} 10.0
+dataset_dynamodb_api_calls_total{name="others",operation="GetRecords",outcome="ok"} 5.0
+dataset_dynamodb_api_calls_total{name="orders",operation="Scan",outcome="throttled"} 70.0
+"""
+
+
+def test_a_running_service_tells_of_itself(
+    aws: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads that are throttled for it, and how soon it loses changes, are failures to mend."""
+    running = Running(METRICS)
+    assert running.throttled_reads("orders") == 0.1
+    assert running.throttled_reads("others") == 0.0
+    assert running.throttled_reads("absent") is None
+    assert running.headroom_s("orders") == 7200
+    monkeypatch.setattr("connector.premises.running_service", lambda _: running)
+    findings = found(config_of(aws, tmp_path))
+    assert failed(findings) == {"readers", "checkpoint"}
+    assert "10%" in findings["readers"].sentence
+    assert "2.0 h" in findings["checkpoint"].sentence
 
 
 def test_a_port_that_is_taken(aws: Emulator, tmp_path: Path) -> None:
