@@ -208,6 +208,7 @@ class Dataset:
         self.spec = spec
         self._now = now_ms
         self._touched = TouchedKeys(monotonic_s, scan_margin_s)
+        self._reopened = database.reopened
         self._live: _Load | None = None
         self._shadow: _Load | None = None
         self._progress = Progress()
@@ -224,6 +225,11 @@ class Dataset:
         Raises:
             ForeignCheckpoint: it belongs to another table, region or account.
         """
+        if self._reopened != self._database.reopened:
+            # The transaction that was under way may be committed all the same. Its changes would
+            # be replays when they are tried again, and no longer stand against a scan row.
+            self._reopened = self._database.reopened
+            self._touched.expire()
         with self._database.translated():
             cursor = self._database.writer
             catalog = Catalog(cursor, self.spec.name)

@@ -65,6 +65,12 @@ class TouchedKeys:
             self._prune()
             return self._committed
 
+    def expire(self) -> None:
+        """Refuses every ticket there is: a commit may have happened whose keys nobody told."""
+        with self._lock:
+            self._committed += 1
+            self._floor = self._committed
+
     def since(self, ticket: int) -> pa.Table:
         """Keys changed by commits later than the ticket, of schema KEYS.
 

@@ -81,7 +81,7 @@ class MemoryCopy:
         return cast(Dataset, dataset)
 
     def reopen(self) -> None:
-        return None
+        self._disk.reopened += 1
 
     def crash(self) -> None:
         return None
@@ -174,6 +174,8 @@ class DuckDBCopy:
 
 class _Reading:
     """A database whose writer is a reader's cursor."""
+
+    reopened = 0
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.writer = cursor

@@ -44,6 +44,7 @@ class Disk:
     segments: dict[int, dict[int, SnapshotSegment]] = field(default_factory=dict)
     gaps: list[tuple[int, Gap]] = field(default_factory=list)
     status: tuple[str, str | None] | None = None
+    reopened: int = 0
 
     def of_role(self, role: str) -> Generation | None:
         return next((g for g in self.generations.values() if g.role == role), None)
@@ -80,6 +81,7 @@ class MemoryDataset:
         self.spec = spec
         self._disk = disk
         self._touched = TouchedKeys(monotonic_s, scan_margin_s)
+        self._reopened = disk.reopened
         self._live: Generation | None = None
         self._shadow: Generation | None = None
         self._progress = Progress()
@@ -88,6 +90,9 @@ class MemoryDataset:
 
     def load(self) -> StoredDataset | None:
         disk = self._disk
+        if self._reopened != disk.reopened:
+            self._reopened = disk.reopened
+            self._touched.expire()
         self._live, self._shadow = disk.of_role("live"), disk.of_role("shadow")
         if self._live is None:
             self._progress = Progress()

@@ -157,6 +157,10 @@ def _step(pair: Pair) -> None:
         pair.both("forget_shards", [rng.choice(SHARDS)])
     elif chosen < 0.96:
         pair.begin(shadow=False, shared=False)
+    elif chosen < 0.98:
+        for copy in pair.copies:
+            copy.reopen()
+        pair.both("load")
     else:
         for copy in pair.copies:
             copy.crash()
