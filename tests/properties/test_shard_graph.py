@@ -178,15 +178,14 @@ def make_sparse(world: ShardWorld, pick: int, pages: int) -> None:
 
 
 def vanish(world: ShardWorld, pick: int) -> None:
-    """A closed shard that left a trace: it was listed, or an open child names it.
+    """A closed shard that left a trace: it is stored, or an open child names it.
 
-    What is gone before the first listing was never promised: it is taken for older.
+    What is gone before a first listing is committed was never promised: it is taken for older.
     """
-    listed = {view.shard_id for view in world.graph.views(finished=True)}
     named = {shard.parent_id for shard in world.stream.open_shards()}
     closed = [s.shard_id for s in world.stream.shards.values() if not s.is_open]
-    traced = [shard_id for shard_id in closed if shard_id in listed | named]
-    if traced and world.graph.has_begun:
+    traced = [shard_id for shard_id in closed if shard_id in world.stored or shard_id in named]
+    if traced and world.stored:
         world.vanish(traced[pick % len(traced)])
 
 
