@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoints.positions import Position, ShardCheckpoint, ShardState
 from accelerator.errors import DiskFull, OutOfMemory
+from checkpoints.positions import Position, ShardCheckpoint, ShardState
 from connector.errors import AccessDenied, Throttled, Unavailable
 from connector.health import DatasetState, Facts, HealthMonitor, Limits, Loading
 from connector.lineage import ShardView
