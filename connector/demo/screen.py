@@ -100,7 +100,7 @@ class _Lines:
     def show(self, done: int, note: str = "") -> None:
         if time.monotonic() - self._said_s >= PLAIN_EVERY_S:
             self._said_s = time.monotonic()
-            self._screen.say(f"{self._text}: {done:,} of {self._total:,} {note}".rstrip())
+            self._screen.say(f"{self._text}: {done:,} of {self._total:,}, {note}".rstrip(", "))
 
 
 def _cell(value: Any) -> str:
