@@ -36,7 +36,8 @@ _TAG_FIELD = {
 def decode_sql(plan: Plan, source: str) -> str:
     """Yields i, h, k, unfit, the plan's physical columns, _raw and _extra.
 
-    JSON columns come out still tagged: `plain.plain_column` unwraps them.
+    JSON columns come out still tagged: `plain.plain_column` unwraps them. A pinned column c7 has a
+    tagged x7 beside it, for the same check.
     """
     clashing = _clashing(plan.columns)
     together = [c for c in plan.columns if c.attribute not in clashing]
@@ -63,6 +64,7 @@ def decode_sql(plan: Plan, source: str) -> str:
         middle += _parts(column, document)
     outer = ["i", "h", "k", f"{_unfit(plan)} AS unfit"]
     outer += [f"{_value(column, plan)} AS {column.physical}" for column in plan.columns]
+    outer += [f"t{c.column_id} AS x{c.column_id}" for c in plan.columns if c.kind is Kind.PINNED]
     outer += [f"{_raw(plan.columns)} AS _raw", "extra AS _extra"]
     return (
         f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(middle)} FROM "
@@ -220,7 +222,64 @@ def _unfit(plan: Plan) -> str:
         tests.append(f"len(json_keys(image)) = {present} + aside")
     else:
         tests.append("aside = 0")
+    tests.append(_is_well_formed(plan))
     return f"image IS NULL OR NOT coalesce({_joined(' AND ', tests)}, FALSE)"
+
+
+# Every value has one tag, and behind it what belongs there. DuckDB's from_json does not mind
+# `{"S":5}` or a second tag.
+_WELL_FORMED = (
+    "list_bool_and(list_transform(map_values("
+    "from_json(image, '\"MAP(VARCHAR, MAP(VARCHAR, JSON))\"')), "
+    "lambda v: coalesce(len(map_keys(v)) = 1 AND CASE "
+    "WHEN map_keys(v)[1] IN ('S', 'N', 'B') THEN starts_with(map_values(v)[1], '\"') "
+    "WHEN map_keys(v)[1] = 'BOOL' THEN CAST(map_values(v)[1] AS VARCHAR) IN ('true', 'false') "
+    "WHEN map_keys(v)[1] = 'NULL' THEN CAST(map_values(v)[1] AS VARCHAR) = 'true' "
+    "WHEN map_keys(v)[1] = 'M' THEN starts_with(map_values(v)[1], '{') "
+    "WHEN map_keys(v)[1] = 'L' THEN starts_with(map_values(v)[1], '[') "
+    "ELSE list_bool_and(list_transform(from_json(map_values(v)[1], '[\"JSON\"]'), "
+    "lambda e: coalesce(starts_with(e, '\"'), FALSE))) END, FALSE)))"
+)
+
+
+def _is_well_formed(plan: Plan) -> str:
+    """Whether the image holds what was taken from it and nothing else.
+
+    Most do by their length alone: each character is accounted for. It says so of compact JSON
+    without escapes only; the others are looked into.
+    """
+    choice = plan.choice
+    if choice.include is not None or choice.exclude:
+        return _WELL_FORMED
+    # Braces, and a comma behind each member but the last.
+    lengths = ["1"]
+    for column in plan.columns:
+        around = len(json_text(column.attribute).encode()) + len(":,")
+        lengths.append(
+            f"CASE WHEN p{column.column_id} THEN {around} + {_length(column)} ELSE 0 END"
+        )
+    return (
+        f"CASE WHEN strlen(image) = {_joined(' + ', lengths)} AND NOT contains(image, '\\') "
+        f"AND NOT contains(image, '\": ') THEN TRUE ELSE {_WELL_FORMED} END"
+    )
+
+
+def _length(column: Column) -> str:
+    """Bytes of the column's tagged value as compact JSON without escapes."""
+    n = column.column_id
+    if column.kind in (Kind.JSON, Kind.PINNED):
+        return f"strlen(t{n})"
+    null = len('{"NULL":true}')
+    if column.kind is Kind.UNKNOWN:
+        return str(null)
+    tag, sql_type = _TAG_FIELD[column.kind]
+    if tag == "BOOL":
+        length = f"CASE WHEN t{n} THEN 13 ELSE 14 END"
+    elif isinstance(sql_type, list):
+        length = f"strlen(array_to_string(t{n}, '')) + 3 * len(t{n}) + 8"
+    else:
+        length = f"strlen(t{n}) + 8"
+    return f"CASE WHEN z{n} THEN {null} ELSE {length} END"
 
 
 def _joined(operator: str, terms: Sequence[str]) -> str:

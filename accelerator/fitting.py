@@ -236,21 +236,29 @@ class Fitter:
         for column in plan.columns:
             if column.kind is Kind.JSON:
                 at = decoded.schema.get_field_index(column.physical)
-                tagged = decoded.column(at)
-                try:
-                    plain = plain_column(tagged, self._tally)
-                except items.Unreadable:
-                    plain = self._plain_one_by_one(tagged, decoded.column("i"))
+                plain = self._plain(decoded.column(at), decoded.column("i"), self._tally)
                 decoded = decoded.set_column(at, column.physical, plain)
+            elif column.kind is Kind.PINNED:
+                tagged = f"x{column.column_id}"
+                self._plain(decoded.column(tagged), decoded.column("i"), Tally())
+                decoded = decoded.drop_columns([tagged])
         return decoded
 
+    def _plain(
+        self, tagged: pa.ChunkedArray, numbers: pa.ChunkedArray, tally: Tally
+    ) -> pa.ChunkedArray:
+        try:
+            return plain_column(tagged, tally)
+        except items.Unreadable:
+            return self._plain_one_by_one(tagged, numbers, tally)
+
     def _plain_one_by_one(
-        self, tagged: pa.ChunkedArray, numbers: pa.ChunkedArray
+        self, tagged: pa.ChunkedArray, numbers: pa.ChunkedArray, tally: Tally
     ) -> pa.ChunkedArray:
         plain: list[str | None] = []
         for text, number in zip(tagged.to_pylist(), numbers.to_pylist(), strict=True):
             try:
-                plain.append(None if text is None else plain_text(text, self._tally))
+                plain.append(None if text is None else plain_text(text, tally))
             except items.Unreadable as error:
                 self._poison[number] = str(error)
                 plain.append(None)

@@ -35,8 +35,10 @@ def count(cursor: duckdb.DuckDBPyConnection, query: str, values: Sequence[object
 class Prepared:
     """Queries of one connection that DuckDB parses and plans once, by their text.
 
-    For small groups planning is most of a query's cost. A prepared query sees whatever relation is
-    registered under its names when it runs. At most `most` are kept, the least used goes first.
+    For small groups planning is most of a query's cost. A query sees whatever relation is
+    registered under its names when it runs: DuckDB 1.5 goes on reading the relation that was there
+    when the query was prepared, so there each is planned anew. At most `most` are kept, the least
+    used goes first.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, most: int = 16) -> None:
@@ -44,8 +46,11 @@ class Prepared:
         self._most = most
         self._names: dict[str, str] = {}
         self._made = 0
+        self._keeps = _sees_new_relations(cursor)
 
     def arrow(self, query: str, batch_rows: int) -> pa.Table:
+        if not self._keeps:
+            return self._cursor.sql(query).to_arrow_table(batch_size=batch_rows)
         name = self._names.pop(query, None)
         if name is None:
             if len(self._names) >= self._most:
@@ -55,3 +60,18 @@ class Prepared:
             self._cursor.execute(f"PREPARE {name} AS {query}")
         self._names[query] = name
         return self._cursor.sql(f"EXECUTE {name}").to_arrow_table(batch_size=batch_rows)
+
+
+def _sees_new_relations(cursor: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a prepared query reads a relation registered after it under the same name."""
+    seen = []
+    cursor.register("dynaduck_probe", pa.table({"n": [0]}))
+    cursor.execute("PREPARE dynaduck_probe AS SELECT n FROM dynaduck_probe")
+    for number in (1, 2):
+        cursor.unregister("dynaduck_probe")
+        cursor.register("dynaduck_probe", pa.table({"n": [number]}))
+        found = cursor.sql("EXECUTE dynaduck_probe").to_arrow_table()
+        seen.append(found.column("n")[0].as_py())
+    cursor.execute("DEALLOCATE dynaduck_probe")
+    cursor.unregister("dynaduck_probe")
+    return seen == [1, 2]

@@ -175,7 +175,7 @@ def test_a_row_that_where_cannot_judge_is_a_dead_letter(
 ) -> None:
     """It is neither kept nor dropped in silence; the others of its group are judged as ever."""
     dataset = dataset_of(database, where=f"v IS NULL OR kind = 'x' OR {where}")
-    group = [put(1, "a", v=value), put(2, "b"), put(3, "c", v=value, kind={"S": "x"})]
+    group = [put(1, "a", v=value), put(2, "b"), put(3, "c", kind={"S": "x"})]
     assert dataset.apply([changes(group)]).dead_letters == 1
     assert sorted(read_items(database)) == ["b", "c"]
     [(key, error)] = query(database, "SELECT key, error FROM dynaduck.dead_letters")

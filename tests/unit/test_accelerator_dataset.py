@@ -290,6 +290,33 @@ POISON = [
 ]
 
 
+TYPED = {
+    "s": {"S": "x"}, "n": {"N": "1"}, "b": {"BOOL": True}, "z": {"NULL": True}, "y": {"B": "AA=="},
+    "ss": {"SS": ["a"]}, "ns": {"NS": ["1"]}, "m": {"M": {}}, "j": {"S": "x"},
+}  # fmt: skip
+MISTAGGED = [
+    '{"S":5}', '{"S":true}', '{"S":null}', '{"S":["a"]}', '{"S":"a","N":"1"}', '{"N":"1","S":"a"}',
+    '{"N":1}', '{"BOOL":"true"}', '{"BOOL":1}', '{"NULL":"true"}', '{"NULL":1}', '{"NULL":false}',
+    '{"SS":"a"}', '{"SS":[1]}', '{"SS":[null]}', '{"SS":["a"],"S":"x"}', '{"NS":[1]}', "{}",
+    '{"S":"a","X":1}', '{"M":{"a":{"S":5}}}', '{"L":[{"S":"a","N":"1"}]}', '{"S":"\\ud800"}',
+    '{"N": 1}', '{"S":"\\n","N":"1"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", MISTAGGED)
+def test_content_that_is_not_what_its_tag_says_is_set_aside(database: Database, value: str) -> None:
+    """In a column of every type, and in one that is new: DuckDB would cast it, or not look."""
+    pins = (("p", "VARCHAR"), ("q", "BIGINT[]"), ("r", "STRUCT(a VARCHAR)"))
+    dataset = begun(database, spec=DatasetSpec("orders", pins=pins))
+    dataset.apply([changes([put(1, "g", **TYPED), put(2, "h", j=ONE)])])
+    images = [
+        change(3 + n, "modify", {"pk": {"S": name}}, f'{{"pk":{{"S":"{name}"}},"{name}":{value}}}')
+        for n, name in enumerate([*TYPED, "p", "q", "r", "new"])
+    ]
+    assert dataset.apply([changes(images)]).dead_letters == len(images)
+    assert sorted(read_items(database)) == ["g", "h"]
+
+
 @pytest.mark.parametrize("image", POISON)
 def test_one_bad_record_is_set_aside_and_the_rest_applied(
     database: Database, dataset: Dataset, image: str
