@@ -211,6 +211,12 @@ class FullRefresh(Upkeep):
     def is_drained(self) -> bool:
         return self._scan is None or len(self._scan.queue) == 0
 
+    @property
+    def has_caught_up(self) -> bool:
+        """A scan that began in this process is complete: it began at the first look, or later."""
+        began_ms, covered_ms = self._started_ms, self.covered_until_ms
+        return began_ms is not None and covered_ms is not None and covered_ms >= began_ms
+
     def has_passed(self, at_ms: int) -> bool:
         covered_ms = self.covered_until_ms
         return covered_ms is not None and covered_ms >= at_ms

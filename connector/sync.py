@@ -15,7 +15,6 @@ from connector.service import Service
 from connector.upkeep import Upkeep
 
 LOOK_EVERY_S: Final = 0.05
-SAME_SECOND_MS: Final = 1000  # the Date header is cut to seconds, so the start was within the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +44,16 @@ def sync_once(
     ends_s = None if deadline_s is None else clock.monotonic_s() + deadline_s
     try:
         while service.refusal is None and not is_interrupted():
-            if all(_has_caught_up(each) for each in service.replications):
+            if all(each.has_caught_up for each in service.replications):
                 break
             if ends_s is not None and clock.monotonic_s() >= ends_s:
                 break
             clock.sleep(LOOK_EVERY_S)
         refusal = service.refusal
-        behind = {r.name: _why(r) for r in service.replications if not _has_caught_up(r)}
+        behind = {r.name: _why(r) for r in service.replications if not r.has_caught_up}
     finally:
         service.stop()
     return Synced(behind, refusal)
-
-
-def _has_caught_up(replication: Upkeep) -> bool:
-    began_ms = replication.started_ms
-    return began_ms is not None and replication.has_passed(began_ms + SAME_SECOND_MS)
 
 
 def _why(replication: Upkeep) -> str:

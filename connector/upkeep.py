@@ -12,6 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -28,6 +29,8 @@ from connector.retry import BACKOFF
 from connector.scanner import Scanner, new_segments, segments_for
 from connector.source import TableDescription
 from metrics.recorder import DatasetRecorder
+
+SAME_SECOND_MS: Final = 1000  # the Date header is cut to seconds, so the start was within the next
 
 log = structlog.get_logger(__name__)
 
@@ -113,6 +116,12 @@ class Upkeep(ABC):
     @abstractmethod
     def has_passed(self, at_ms: int) -> bool:
         """Whether the rows that are served hold every change up to this AWS time."""
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the rows hold every change up to the start of this process."""
+        began_ms = self._started_ms
+        return began_ms is not None and self.has_passed(began_ms + SAME_SECOND_MS)
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator import Emulator
-from tests.e2e.harness import Service, running, wait_until
+from tests.e2e.harness import Service, dynaduck, running, wait_until
 
 KEY: dict[str, Any] = {
     "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
@@ -49,31 +49,49 @@ def rows(running_service: Service) -> list[tuple[int, int]]:
 def test_a_table_without_a_stream_follows_by_scans(aws: Emulator, tmp_path: Path) -> None:
     """New, changed and deleted items show after the next scan; the swap never shows half of one."""
     client = aws.client("dynamodb")
-    with running(service(aws, tmp_path / "data", "full")) as dynaduck:
-        dynaduck.wait_ready()
-        assert rows(dynaduck) == [(30, sum(range(30)))]
+    with running(service(aws, tmp_path / "data", "full")) as run:
+        run.wait_ready()
+        assert rows(run) == [(30, sum(range(30)))]
 
         client.delete_item(TableName="orders", Key={"id": {"S": "k1"}})
         client.put_item(TableName="orders", Item={"id": {"S": "k2"}, "n": {"N": "1000"}})
-        wait_until(lambda: rows(dynaduck) == [(29, sum(range(30)) - 1 - 2 + 1000)])
+        wait_until(lambda: rows(run) == [(29, sum(range(30)) - 1 - 2 + 1000)])
 
-        assert dynaduck.is_ready()
-        assert dynaduck.sql("SELECT count(*) AS n FROM dynaduck.checkpoints") == [{"n": 0}]
-        assert dynaduck.stop() == 0
+        assert run.is_ready()
+        assert run.sql("SELECT count(*) AS n FROM dynaduck.checkpoints") == [{"n": 0}]
+        assert run.stop() == 0
+    client.close()
+
+
+def test_sync_once_is_one_whole_scan(aws: Emulator, tmp_path: Path) -> None:
+    """For cron, without a stream: each run scans once and swaps, however long the interval."""
+    client = aws.client("dynamodb")
+    run = service(aws, tmp_path / "data", "full", "24h")
+    command = ("sync", "--once", "-c", str(run.config_path), "--deadline", "60s")
+    assert dynaduck(*command).returncode == 0
+    client.put_item(TableName="orders", Item={"id": {"S": "new"}, "n": {"N": "1"}})
+
+    again = dynaduck(*command)
+
+    assert again.returncode == 0, again.stderr
+    asked = dynaduck(
+        "sql", "SELECT count(*) AS n FROM orders", "-c", str(run.config_path), "--format", "csv"
+    )
+    assert asked.stdout.split() == ["n", "31"], asked.stderr
     client.close()
 
 
 def test_a_refresh_by_hand_does_not_wait_for_the_interval(aws: Emulator, tmp_path: Path) -> None:
     """`dynaduck refresh` and the endpoint scan at once."""
     client = aws.client("dynamodb")
-    with running(service(aws, tmp_path / "data", "full", "24h")) as dynaduck:
-        dynaduck.wait_ready()
+    with running(service(aws, tmp_path / "data", "full", "24h")) as run:
+        run.wait_ready()
         client.put_item(TableName="orders", Item={"id": {"S": "new"}, "n": {"N": "1"}})
 
-        status, _, _ = dynaduck.request("POST", "/v1/datasets/orders/acceleration/refresh")
+        status, _, _ = run.request("POST", "/v1/datasets/orders/acceleration/refresh")
 
         assert status == 202
-        wait_until(lambda: rows(dynaduck)[0][0] == 31)
+        wait_until(lambda: rows(run)[0][0] == 31)
     client.close()
 
 
@@ -81,24 +99,24 @@ def test_a_stream_takes_over_from_scans_and_gives_back(aws: Emulator, tmp_path: 
     """Rows of scans have no positions: a stream begins beside them, and nothing is missed."""
     client = aws.client("dynamodb")
     data = tmp_path / "data"
-    with running(service(aws, data, "full")) as dynaduck:
-        dynaduck.wait_ready()
+    with running(service(aws, data, "full")) as run:
+        run.wait_ready()
     client.put_item(TableName="orders", Item={"id": {"S": "between"}, "n": {"N": "1"}})
 
-    with running(service(aws, data, "changes")) as dynaduck:
+    with running(service(aws, data, "changes")) as run:
         # Without a stream it says so, and serves what it has.
-        wait_until(lambda: "stream_disabled" in str(dynaduck.get("/v1/ready")[1]))
-        assert rows(dynaduck)[0][0] == 30
+        wait_until(lambda: "stream_disabled" in str(run.get("/v1/ready")[1]))
+        assert rows(run)[0][0] == 30
         client.update_table(
             TableName="orders",
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
         )
-        dynaduck.wait_ready()
-        assert rows(dynaduck)[0][0] == 31
+        run.wait_ready()
+        assert rows(run)[0][0] == 31
         client.delete_item(TableName="orders", Key={"id": {"S": "between"}})
-        wait_until(lambda: rows(dynaduck)[0][0] == 30)
+        wait_until(lambda: rows(run)[0][0] == 30)
 
-    with running(service(aws, data, "full")) as dynaduck:
-        dynaduck.wait_ready()
-        assert rows(dynaduck)[0][0] == 30
+    with running(service(aws, data, "full")) as run:
+        run.wait_ready()
+        assert rows(run)[0][0] == 30
     client.close()
