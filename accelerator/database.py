@@ -88,6 +88,7 @@ class Database:
         self._cursors: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
         self._writer: duckdb.DuckDBPyConnection | None = None
         self._held_by_added_columns = 0.0
+        self._is_closed = False
         self.reopened = 0
 
     @classmethod
@@ -127,10 +128,13 @@ class Database:
         """The writer thread's connection.
 
         Raises:
-            DatabaseClosed
+            DatabaseClosed: on purpose.
+            DatabaseInvalidated: `reopen` has failed and is to be called again.
         """
         if self._writer is None:
-            raise DatabaseClosed("The database is closed.")
+            if self._is_closed:
+                raise DatabaseClosed("The database is closed.")
+            raise DatabaseInvalidated(f"{self.path} is not open: opening it again has failed.")
         return self._writer
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
@@ -178,10 +182,13 @@ class Database:
                 self.writer.execute("SELECT 1").fetchall()
         except DatabaseInvalidated:
             return True
+        except DatabaseClosed:
+            return not self._is_closed
         return False
 
     def close(self) -> None:
         """Checkpoints and closes. Idempotent."""
+        self._is_closed = True
         self._disconnect()
 
     def checkpoint(self) -> bool:

@@ -18,7 +18,12 @@ import structlog
 
 from accelerator.batch import Batch
 from accelerator.dataset import Applied
-from accelerator.errors import AcceleratorError, DatabaseInvalidated, OutOfMemory
+from accelerator.errors import (
+    AcceleratorError,
+    DatabaseClosed,
+    DatabaseInvalidated,
+    OutOfMemory,
+)
 from connector.clock import Clock
 from connector.retry import BACKOFF, Backoff
 
@@ -127,9 +132,8 @@ class Applier:
             group = held.batches[: held.most]
             try:
                 applied = lane.apply(group)
-            except DatabaseInvalidated as error:
-                self._reopen()
-                return self._refused(lane, held, error)
+            except (DatabaseInvalidated, DatabaseClosed) as error:
+                return self._refused(lane, held, self._reopened(error))
             except AcceleratorError as error:
                 return self._refused(lane, held, error)
             lane.committed(group, applied)
@@ -138,6 +142,14 @@ class Applier:
             if not held.batches:
                 del self._held[lane.name]
         return now_s
+
+    def _reopened(self, error: AcceleratorError) -> AcceleratorError:
+        """Opens the file again; what stands in the way of that says more than that it is needed."""
+        try:
+            self._reopen()
+        except AcceleratorError as obstacle:
+            return obstacle
+        return error
 
     def _refused(self, lane: Lane, held: Held, error: AcceleratorError) -> float:
         if lane.refused(held.batches, error):

@@ -82,6 +82,7 @@ class Service:
         self._tasks_written_s = 0.0
         self._is_stopping = False
         self._quiet_since_s = 0.0
+        self._is_loaded = True
         try:
             self.replications = [
                 self._replication(settings, retention or Retention())
@@ -182,7 +183,7 @@ class Service:
             journal=journal,
             ring_writer=self._work.ring,
             ring_readers=self._news.ring,
-            reopen=self.reopen,
+            reopen=self.try_reopen,
         )
         if settings.refresh_mode is RefreshMode.FULL:
             return FullRefresh(around, self.writing, recorder, draw=random.random)
@@ -215,18 +216,27 @@ class Service:
         """DuckDB gave the file up: every connection is new; what is committed is still there.
 
         Whoever meets it first says so, the writer or a query; an instance that answers is kept.
+
+        Raises:
+            AcceleratorError: the disk or the memory does not allow it yet; call it again.
         """
         with self.writing:
-            if not self.database.is_invalidated():
-                return
-            self._reopen()
+            if self.database.is_invalidated():
+                log.error("the data file is reopened", path=str(self.database.path))
+                self._is_loaded = False
+                self.database.reopen()
+                self.recorder.database_reopened()
+            if not self._is_loaded:
+                for replication in self.replications:
+                    replication.dataset.load()
+                self._is_loaded = True
 
-    def _reopen(self) -> None:
-        log.error("the data file is reopened", path=str(self.database.path))
-        self.database.reopen()
-        self.recorder.database_reopened()
-        for replication in self.replications:
-            replication.dataset.load()
+    def try_reopen(self) -> None:
+        """For those who only noticed: where it fails, whoever has something to write tries again."""
+        try:
+            self.reopen()
+        except AcceleratorError as obstacle:
+            log.warning("the data file cannot be opened yet", error=str(obstacle))
 
     def _judge(self, now_s: float) -> float:
         failed = tuple(

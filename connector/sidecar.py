@@ -126,7 +126,7 @@ class Sidecar:
 
     def _reopen(self, error: AcceleratorError) -> None:
         log.error("a query met an invalidated database", error=error)
-        self.service.reopen()
+        self.service.try_reopen()
 
 
 def _bind(config: Config) -> Bind:

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from accelerator import catalog
+from accelerator import catalog, failpoints
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
 from accelerator.errors import (
@@ -263,3 +264,47 @@ def test_an_empty_store_is_a_first_start(tmp_path: Path) -> None:
     database = open_database(tmp_path)
     assert Dataset(database, DatasetSpec("orders")).load() is None
     database.close()
+
+
+def test_a_file_that_could_not_be_reopened_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB gives up while the disk is in trouble: opening is tried until it works, then all is
+    applied. The first opening fails, the second opens and cannot read what is stored.
+    """
+    with Emulator(shards=1) as aws:
+        create_table(aws)
+        put_items(aws, "a", v=1)
+        with served(tmp_path / "data", aws) as running:
+            running.wait_ready()
+            service, connect = running.service, duckdb.connect
+            load = DuckDBCheckpointStore.load_shards
+            failures = ["open", "load"]
+
+            def connecting(*arguments: Any, **options: Any) -> object:
+                if failures[:1] == ["open"]:
+                    failures.pop(0)
+                    raise duckdb.IOException("Could not write file: No space left on device")
+                return connect(*arguments, **options)
+
+            def loading(store: DuckDBCheckpointStore, *arguments: object) -> object:
+                if failures[:1] == ["load"]:
+                    failures.pop(0)
+                    raise duckdb.IOException("Could not read from file: Input/output error")
+                return load(store, *arguments)  # type: ignore[arg-type]
+
+            gives_up = ["once"]
+
+            def give_up() -> None:
+                if gives_up:
+                    gives_up.pop()
+                    service.database.writer.close()
+                    raise duckdb.FatalException("database has been invalidated because of an error")
+
+            monkeypatch.setattr(duckdb, "connect", connecting)
+            monkeypatch.setattr(DuckDBCheckpointStore, "load_shards", loading)
+            with failpoints.on("before_commit", give_up):
+                put_items(aws, "b", v=2)
+                running.wait_rows({"a": 1, "b": 2}).wait_ready()
+            assert (failures, gives_up) == ([], [])
+            assert service.database.reopened == 1
