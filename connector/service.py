@@ -232,7 +232,7 @@ class Service:
                 self._is_loaded = True
 
     def try_reopen(self) -> None:
-        """For those who only noticed: where it fails, whoever has something to write tries again."""
+        """For those who only noticed: where it fails, whoever has rows to write tries again."""
         try:
             self.reopen()
         except AcceleratorError as obstacle:
