@@ -80,7 +80,7 @@ class Items:
             "ints": lambda _: {"NS": self._distinct(lambda: str(self._random.randint(0, 99)))},
             "BS": lambda _: {"BS": self._distinct(self.binary)},
             "L": lambda depth: {"L": [self.value(depth + 1) for _ in range(self._few())]},
-            "M": lambda depth: {"M": {self._name(): self.value(depth + 1) for _ in range(self._few())}},
+            "M": self._map,
         }  # fmt: skip
 
     def item(self) -> Item:
@@ -108,7 +108,11 @@ class Items:
         kinds = ["S", "N", "B", "BOOL", "NULL", "SS", "NS", "BS", "int", "money"]
         if depth < 4:
             kinds += ["L", "M", "M"]
-        return self._makers[self._random.choice(kinds)](depth)
+        made: dict[str, Any] = self._makers[self._random.choice(kinds)](depth)
+        return made
+
+    def _map(self, depth: int) -> dict[str, Any]:
+        return {"M": {self._name(): self.value(depth + 1) for _ in range(self._few())}}
 
     def text(self) -> str:
         pick = self._random
@@ -130,7 +134,9 @@ class Items:
         return oracle.number_text(f"{sign}{digits}e{where}")
 
     def binary(self) -> str:
-        return base64.b64encode(self._random.randbytes(self._random.choice((0, 1, 2, 3, 9)))).decode()
+        return base64.b64encode(
+            self._random.randbytes(self._random.choice((0, 1, 2, 3, 9)))
+        ).decode()
 
     def _few(self) -> int:
         return self._random.choice((0, 1, 1, 2, 3))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,13 +142,14 @@ def ask_arrow(service: Service, query: str) -> list[Row]:
     status, _, body = service.request("POST", "/v1/sql", query, accept=kind)
     assert status == 200, body
     with pa.ipc.open_stream(body) as reader:
-        return reader.read_all().to_pylist()
+        rows: list[Row] = reader.read_all().to_pylist()
+    return rows
 
 
 def ask_json(service: Service, query: str) -> list[Row]:
     status, _, body = service.request("POST", "/v1/sql", query)
     assert status == 200, body
-    rows: list[Row] = json.loads(body, parse_int=oracle.Decimal, parse_float=oracle.Decimal)
+    rows: list[Row] = json.loads(body, parse_int=Decimal, parse_float=Decimal)
     return rows
 
 
@@ -177,7 +180,7 @@ def compare_all(aws: Emulator, data_dir: Path, count: int, seed: int) -> None:
             truth.change_and_delete(each // 20)
         largest.put(edges[1::2])
         for truth in everything:
-            wait_until(lambda truth=truth: _has_all(service, truth), 90, f"all of {truth.name}")
+            wait_until(partial(_has_all, service, truth), 90, f"all of {truth.name}")
         assert service.sql("SELECT count(*) AS n FROM dynaduck.dead_letters") == [{"n": 0}]
         columns = {truth.name: columns_of(service, truth.name) for truth in everything}
         found: list[str] = []

@@ -174,7 +174,7 @@ def test_a_row_that_where_cannot_judge_is_a_dead_letter(
     database: Database, where: str, value: dict[str, Any]
 ) -> None:
     """It is neither kept nor dropped in silence; the others of its group are judged as ever."""
-    dataset = dataset_of(database, where=f"v IS NULL OR kind = 'x' OR {where}")
+    dataset = dataset_of(database, where=f"v IS NULL OR kind = 'x' OR ({where})")
     group = [put(1, "a", v=value), put(2, "b"), put(3, "c", kind={"S": "x"})]
     assert dataset.apply([changes(group)]).dead_letters == 1
     assert sorted(read_items(database)) == ["b", "c"]
@@ -348,7 +348,7 @@ def test_every_row_that_waits_is_promoted_a_part_at_a_time(
         patched.setattr(database, "room_for_columns", lambda rows: 0)
         dataset.apply([changes([put(n, f"k{n}", **wide) for n in range(1, 8)])])
     assert query(database, "SELECT count(*) FROM orders WHERE _extra IS NOT NULL") == [(7,)]
-    looked_at = []
+    looked_at: list[int] = []
     while not looked_at or looked_at[-1]:
         looked_at.append(dataset.promote(max_rows=3))
     assert sum(looked_at) >= 7

@@ -290,7 +290,7 @@ POISON = [
 ]
 
 
-TYPED = {
+TYPED: dict[str, Any] = {
     "s": {"S": "x"}, "n": {"N": "1"}, "b": {"BOOL": True}, "z": {"NULL": True}, "y": {"B": "AA=="},
     "ss": {"SS": ["a"]}, "ns": {"NS": ["1"]}, "m": {"M": {}}, "j": {"S": "x"},
 }  # fmt: skip
