@@ -24,7 +24,7 @@ venv: .venv/.installed ## Make .venv and install; costs nothing when nothing cha
 demo: venv ## The whole product on an emulated table, ends by proving both sides equal (DEMO_ARGS="--seconds 20")
 	@$(BIN)/dynaduck demo $(DEMO_ARGS)
 
-test: venv test-duckdb155 ## The suite, on DuckDB 2.0 and, where DuckDB matters, on 1.5.5
+test: venv ## The suite, on DuckDB 2.0
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_ARGS)
 
 # DuckDB 1.5.5 alone in a directory that comes first on the path; the rest is .venv's.
