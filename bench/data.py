@@ -77,21 +77,35 @@ _ITEM: Final = Template(item(_NUMBER, _DIGIT, _CENTS))
 
 
 def stream_page(
-    *, rows: int, shard: int, shards: int, page: int, records: int, seed: int, at_s: int
+    *,
+    rows: int,
+    shard: int,
+    shards: int,
+    page: int,
+    records: int,
+    seed: int,
+    at_s: int,
+    from_item: int | None = None,
 ) -> bytes:
-    """The `Records` array of one page: changes of random items that belong to the shard."""
+    """The `Records` array of one page: changes of random items that belong to the shard, or of its
+    items in order, from its `from_item`-th on.
+    """
     drawn = random.Random(f"{seed}/{shard}/{page}")
     template = Template(_record(at_s))
     of_shard = max(1, rows // shards)
     first = FIRST_SEQUENCE_NUMBER + page * records
     return b",".join(
         template.filled(
-            n=min(rows - 1, drawn.randrange(of_shard) * shards + shard),
+            n=_chosen(drawn, of_shard, from_item, at) * shards + shard,
             c=drawn.randrange(100, 1000),
             s=first + at,
         )
         for at in range(records)
     )
+
+
+def _chosen(drawn: random.Random, of_shard: int, from_item: int | None, at: int) -> int:
+    return drawn.randrange(of_shard) if from_item is None else (from_item + at) % of_shard
 
 
 def scan_items(first: int, end: int) -> bytes:

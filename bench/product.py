@@ -104,11 +104,22 @@ class Product:
         return self._ask("GET", path, None)
 
     def sql(self, query: str) -> list[dict[str, Any]]:
-        status, rows = self._ask("POST", "/v1/sql", query)
+        status, rows = self.ask(query)
         if status != 200:
             raise RuntimeError(f"{query}: {status}: {rows}")
         found: list[dict[str, Any]] = rows
         return found
+
+    def ask(self, query: str) -> tuple[int, Any]:
+        """Status and rows, or the error; status 0 while nobody answers."""
+        return self._ask("POST", "/v1/sql", query)
+
+    def commits(self) -> int:
+        """Groups committed since it began, those of the slow beat among them."""
+        metrics = str(self.get("/metrics")[1])
+        lines = metrics.splitlines()
+        name = "dataset_dynamodb_apply_seconds_count"
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))
 
     def is_ready(self) -> bool:
         return self.get("/v1/ready")[0] == 200
@@ -117,8 +128,10 @@ class Product:
         """The monotonic time at which it first was."""
         return self.wait(self.is_ready, timeout_s)
 
-    def wait(self, claim: Callable[[], object], timeout_s: float = 600) -> float:
-        """Asks each 10 ms until the claim holds; the monotonic time at which it first did."""
+    def wait(
+        self, claim: Callable[[], object], timeout_s: float = 600, *, every_s: float = 0.01
+    ) -> float:
+        """Asks again and again until the claim holds; the monotonic time at which it first did."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             if claim():
@@ -126,7 +139,7 @@ class Product:
             if self._running().poll() is not None or time.monotonic() > deadline_s:
                 ready = self.get("/v1/ready")
                 raise RuntimeError(f"the service is stuck: {ready}; {self.log()[-3000:]}")
-            time.sleep(0.01)
+            time.sleep(every_s)
 
     def committed_records(self) -> int:
         """Stream records that are durable, over all shards."""

@@ -86,7 +86,7 @@ class Pages:
         start = asked.get("ExclusiveStartShardId")
         first = 0 if start is None else _shard_number(start) + 1
         end = min(self._shards, first + LISTED_AT_ONCE)
-        last = _shard_id(end - 1) if end < self._shards else None
+        last = shard_id(end - 1) if end < self._shards else None
         return self._listing(list(range(first, end)), last)
 
     def _listing(self, shards: list[int], last: str | None) -> bytes:
@@ -97,7 +97,7 @@ class Pages:
             "StreamViewType": "NEW_AND_OLD_IMAGES",
             "Shards": [
                 {
-                    "ShardId": _shard_id(shard),
+                    "ShardId": shard_id(shard),
                     "SequenceNumberRange": {"StartingSequenceNumber": number},
                 }
                 for shard in shards
@@ -170,7 +170,7 @@ class Pages:
     def _Drip(self, asked: dict[str, Any]) -> bytes:  # noqa: N802
         for shard in range(asked["shards"]):
             self._drips[shard] = (time.monotonic(), asked["pages_per_s"])
-        return b"{}"
+        return _json({"began_s": time.monotonic()})
 
     def _Told(self, _: dict[str, Any]) -> bytes:  # noqa: N802
         with self._lock:
@@ -193,7 +193,7 @@ class Pages:
         return min(shown, len(self._pages.get(shard, ())))
 
 
-def _shard_id(number: int) -> str:
+def shard_id(number: int) -> str:
     return f"shardId-00000001700000000000-{number:08x}"
 
 
@@ -211,7 +211,10 @@ def _serve(connection: socket.socket, pages: Pages) -> None:
     with connection:
         while True:
             while b"\r\n\r\n" not in buffered:
-                more = connection.recv(65536)
+                try:
+                    more = connection.recv(65536)
+                except ConnectionResetError:
+                    return
                 if not more:
                     return
                 buffered += more
@@ -286,9 +289,9 @@ class Canned:
         """Shows so many more pages of each of the first `shards`."""
         self._ask("Release", shards=shards, pages=pages)
 
-    def drip(self, *, shards: int, pages_per_s: float) -> None:
-        """From now on shows so many more pages of each shard each second."""
-        self._ask("Drip", shards=shards, pages_per_s=pages_per_s)
+    def drip(self, *, shards: int, pages_per_s: float) -> float:
+        """From now on shows so many more pages of each shard each second; monotonic "now"."""
+        return float(self._ask("Drip", shards=shards, pages_per_s=pages_per_s)["began_s"])
 
     def told(self) -> dict[str, Any]:
         """Records, calls and monotonic times of the first and last page since the last call."""

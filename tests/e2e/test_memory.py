@@ -1,0 +1,44 @@
+"""The memory of the real process, as the kernel counts it, while it copies and follows a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from bench.product import Product
+from bench.server import Canned
+
+MOST_BYTES: Final = 600_000_000
+SHARDS: Final = 4
+RECORDS_A_PAGE: Final = 25
+PAGES_PER_S: Final = 10  # of each shard: 1,000 changes/s in all
+ITEM_BYTES: Final = 375
+
+
+def _peak_bytes(data_dir: Path, rows: int) -> int:
+    """The most memory held from the start until the snapshot is passed, under a steady stream."""
+    with Canned(rows=rows, shards=SHARDS) as server:
+        server.prepare(shards=SHARDS, pages=600, records=RECORDS_A_PAGE)
+        product = Product(
+            data_dir, server.url, params={"scan_interval": "0s"}, memory_limit="192MB"
+        )
+        with product:
+            product.wait(lambda: product.get("/health")[0] == 200, 60)
+            server.drip(shards=SHARDS, pages_per_s=PAGES_PER_S)
+            product.wait(lambda: product.sql("SELECT count(*) AS n FROM bench")[0]["n"] == rows)
+            product.wait_ready(60)
+            assert product.committed_records() >= 1000
+            peak_bytes = product.peak_rss_bytes
+            product.stop()
+    return peak_bytes
+
+
+def test_memory_stays_under_600_mb_and_does_not_grow_with_the_table(tmp_path: Path) -> None:
+    """A snapshot under 1,000 changes/s: four times the rows, 110 MB more of them on the wire,
+    take at most half of that more memory, and neither takes 600 MB.
+    """
+    small, large = 100_000, 400_000
+    of_small = _peak_bytes(tmp_path / "small", small)
+    of_large = _peak_bytes(tmp_path / "large", large)
+    assert max(of_small, of_large) < MOST_BYTES
+    assert of_large - of_small < (large - small) * ITEM_BYTES / 2
