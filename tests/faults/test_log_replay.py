@@ -20,7 +20,7 @@ from accelerator.dataset import Dataset, DatasetSpec
 from tests.e2e.harness import REPOSITORY
 
 WIDEN_AND_DIE = """
-import json, os, signal, sys
+import json, sys
 import pyarrow as pa
 from accelerator.batch import CHANGES, Batch
 from accelerator.database import Database
@@ -43,7 +43,6 @@ for number, value in enumerate(json.loads(sys.argv[2])):
     row |= {"op": "snapshot", "ttl_delete": False, "image": image}
     changes = pa.Table.from_pylist([row], schema=CHANGES)
     dataset.apply([Batch(changes, generation, scan_ticket=dataset.open_scan_ticket())])
-os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -51,7 +50,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     ("values", "shown"),
     [
         ('[{"N": "1"}, {"N": "2.5"}, {"N": "1E-100"}]', ["1", "2.5", "0." + "0" * 99 + "1"]),
-        ('[{"N": "1"}, {"S": "x"}, {"BOOL": true}]', ["1", '"x"', "true"]),
+        ('[{"N": "1"}, {"S": "x"}]', ["1", '"x"']),
         ('[{"NS": ["1"]}, {"NS": ["1E-100"]}]', [["1"], ["0." + "0" * 99 + "1"]]),
     ],
 )
@@ -62,7 +61,12 @@ def test_a_widening_in_the_log_is_replayed(
     path = tmp_path / "replica.duckdb"
     died = subprocess.run(
         [sys.executable, "-c", WIDEN_AND_DIE, str(path), values],
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ
+        | {
+            "PYTHONPATH": str(REPOSITORY),
+            # Behind the commit of the last value, before whatever checkpoints it.
+            "DYNADUCK_FAILPOINT": f"after_commit:kill:{len(shown)}",
+        },
         capture_output=True,
         text=True,
     )
