@@ -114,6 +114,11 @@ class Product:
         """Status and rows, or the error; status 0 while nobody answers."""
         return self._ask("POST", "/v1/sql", query)
 
+    def counts(self, rows: int) -> bool:
+        """Whether the dataset has so many rows; False while there is none."""
+        status, found = self.ask("SELECT count(*) AS n FROM bench")
+        return status == 200 and int(found[0]["n"]) == rows
+
     def commits(self) -> int:
         """Groups committed since it began, those of the slow beat among them."""
         metrics = str(self.get("/metrics")[1])

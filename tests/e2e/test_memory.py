@@ -25,7 +25,7 @@ def _peak_bytes(data_dir: Path, rows: int) -> int:
         with product:
             product.wait(lambda: product.get("/health")[0] == 200, 60)
             server.drip(shards=SHARDS, pages_per_s=PAGES_PER_S)
-            product.wait(lambda: product.sql("SELECT count(*) AS n FROM bench")[0]["n"] == rows)
+            product.wait(lambda: product.counts(rows), 100)
             product.wait_ready(60)
             assert product.committed_records() >= 1000
             peak_bytes = product.peak_rss_bytes
