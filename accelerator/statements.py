@@ -6,6 +6,7 @@ DuckDB 2.0 refuses `register` while one is open.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,10 @@ def count(cursor: duckdb.DuckDBPyConnection, query: str, values: Sequence[object
     return int(found[0]) if found and found[0] is not None else 0
 
 
+# Names of prepared queries are the connection's, which several datasets share.
+_NUMBERS = itertools.count(1)
+
+
 class Prepared:
     """Queries of one connection that DuckDB parses and plans once, by their text.
 
@@ -45,7 +50,6 @@ class Prepared:
         self._cursor = cursor
         self._most = most
         self._names: dict[str, str] = {}
-        self._made = 0
         self._keeps = _sees_new_relations(cursor)
 
     def arrow(self, query: str, batch_rows: int) -> pa.Table:
@@ -55,8 +59,7 @@ class Prepared:
         if name is None:
             if len(self._names) >= self._most:
                 self._cursor.execute(f"DEALLOCATE {self._names.pop(next(iter(self._names)))}")
-            self._made += 1
-            name = f"dynaduck_{self._made}"
+            name = f"dynaduck_{next(_NUMBERS)}"
             self._cursor.execute(f"PREPARE {name} AS {query}")
         self._names[query] = name
         return self._cursor.sql(f"EXECUTE {name}").to_arrow_table(batch_size=batch_rows)

@@ -547,3 +547,17 @@ def test_hashes_of_another_duckdb_are_made_anew_at_open(
     assert read_items(database) == {"a": item("a", v={"N": "2"})}
     database.reopen()
     assert query(database, "SELECT hash_probe <> 1 FROM dynaduck.file_format") == [(True,)]
+
+
+def test_datasets_of_one_file_do_not_meet(database: Database, dataset: Dataset) -> None:
+    """They share the writer's connection, and what is named on it."""
+    other = begun(database, spec=DatasetSpec("people"))
+    for number in range(1, 4):
+        dataset.apply([changes([put(number, f"o{number}", v={"N": str(number)})])])
+        other.apply([changes([put(number, f"p{number}", name={"S": str(number)})])])
+    assert query(database, "SELECT pk, v FROM orders ORDER BY pk") == [
+        ("o1", 1), ("o2", 2), ("o3", 3),
+    ]  # fmt: skip
+    assert query(database, "SELECT pk, name FROM people ORDER BY pk") == [
+        ("p1", "1"), ("p2", "2"), ("p3", "3"),
+    ]  # fmt: skip
