@@ -211,6 +211,7 @@ def aws() -> Iterator[Emulator]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_twenty_thousand_random_items_read_back_equal(aws: Emulator, tmp_path: Path) -> None:
     """Over HTTP as JSON and as Arrow and by SQL, from snapshot and stream: no difference at all."""
     compare_all(aws, tmp_path / "data", 20_000, seed=1)
