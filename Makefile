@@ -10,6 +10,7 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 BENCH_ARGS ?=
+MUTANTS ?=
 
 .PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs check-deploy situations constraints clean
 
@@ -87,6 +88,9 @@ check-deploy: venv ## Alerts by promtool (each must fire), the compose file and 
 
 situations: venv ## The tests of the public reports, and the numbers that have none
 	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)
+
+mutants: venv ## Put each wrong variant into a copy of the code and see it caught (MUTANTS="part of a name")
+	$(BIN)/python -m tests.mutants "$(MUTANTS)"
 
 constraints: ## Resolve anew and write constraints.txt (asks the network)
 	rm -rf .venv.resolve && python3.11 -m venv .venv.resolve

@@ -106,7 +106,12 @@ class Replication(Upkeep):
             self._settle_snapshot()
             self._refresh_by_hand()
             self._forget_finished(now_s)
-        except (SourceError, AcceleratorError) as error:
+        except AcceleratorError as error:
+            # Part of a step may be committed: what is stored says which.
+            self._start_over("a step of the dataset was not stored", error)
+            self._failed(error, now_s)
+            return None
+        except SourceError as error:
             self._failed(error, now_s)
             return None
         self._recovered()

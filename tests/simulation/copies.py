@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, cast
 
 import duckdb
 
-from accelerator.dataset import Dataset, DatasetSpec, StoredDataset
 from accelerator.database import Database
+from accelerator.dataset import Dataset, DatasetSpec, StoredDataset
 from accelerator.errors import AcceleratorError, DatabaseInvalidated
 from accelerator.readback import ItemReader
 from connector.clock import Clock
@@ -78,7 +78,7 @@ class MemoryCopy:
         dataset = MemoryDataset(
             self._disk, spec, monotonic_s=clock.monotonic_s, scan_margin_s=scan_margin_s
         )
-        return cast(Dataset, dataset)
+        return cast("Dataset", dataset)
 
     def reopen(self) -> None:
         self._disk.reopened += 1
@@ -157,7 +157,7 @@ class DuckDBCopy:
     def stored(self) -> StoredDataset | None:
         cursor = self._database.cursor()
         try:
-            return Dataset(cast(Database, _Reading(cursor)), self._spec).load()
+            return Dataset(cast("Database", _Reading(cursor)), self._spec).load()
         finally:
             cursor.close()
 
@@ -192,7 +192,10 @@ class FallibleDataset:
     """
 
     def __init__(
-        self, inner: Dataset, strike: Callable[[str], None], written: Callable[[str, dict[str, Any]], None]
+        self,
+        inner: Dataset,
+        strike: Callable[[str], None],
+        written: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._inner = inner
         self._strike = strike

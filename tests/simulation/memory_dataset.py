@@ -247,7 +247,10 @@ class MemoryDataset:
         return applied
 
     def _fresh(
-        self, scans: list[tuple[int, Rows]], changes: dict[str, tuple[str, str | None]], told: Applied
+        self,
+        scans: list[tuple[int, Rows]],
+        changes: dict[str, tuple[str, str | None]],
+        told: Applied,
     ) -> Rows:
         """The scan rows that no change has passed, the group's own among them."""
         fresh: Rows = {}
@@ -335,9 +338,7 @@ class MemoryDataset:
             for number, gap in self._disk.gaps
         ]
 
-    def swap(
-        self, *, resolve_gaps: str | None = None, scan_ended_at_ms: int | None = None
-    ) -> None:
+    def swap(self, *, resolve_gaps: str | None = None, scan_ended_at_ms: int | None = None) -> None:
         if self._shadow is None or self._live is None:
             raise AcceleratorError(f"Dataset {self.spec.name} has no shadow to swap in.")
         failpoints.hit("mid_swap")

@@ -117,7 +117,7 @@ class Race:
     # The service
 
     def while_held(self, *moves: Move) -> None:
-        """Made once, when the next Scan page has been read and has not arrived."""
+        """Made once, when the next page or item has been read and has not arrived."""
         self._held = list(moves)
 
     def pass_s(self, seconds: float) -> None:
@@ -162,14 +162,16 @@ class Race:
         self.service._judge(self.time.monotonic_s())
         return self.replication.health.is_ready
 
-    def settle(self) -> None:
-        """All loops in turn, until the copy is Ready."""
+    def settle(self, *, generation: int | None = None) -> None:
+        """All loops in turn, until the copy is Ready, and serves this generation of rows."""
         for _ in range(400):
             self.control(1)
             self.read(2)
             self.scan(2)
             self.apply(2)
-            if self.is_ready():
+            stored = self.copy.stored()
+            is_served = stored is not None and generation in (None, stored.generation)
+            if self.is_ready() and is_served:
                 return
         raise AssertionError(f"not Ready: {self.replication.health}")
 
@@ -186,8 +188,9 @@ class Race:
             self.promises.judged(replication.health, replication._around.aws_time.now_ms())
 
     def _on_the_way(self, operation: str, is_answer: bool) -> None:
-        is_segment = self.replication.course is not None if hasattr(self, "replication") else False
-        if operation == "Scan" and is_answer and is_segment:
+        # The first contact scans, too: a share of the table, before anything is followed.
+        is_followed = self.replication.course is not None
+        if operation in ("Scan", "GetItem") and is_answer and is_followed:
             moves, self._held = self._held, []
             for move in moves:
                 move()

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-import structlog
-
 from accelerator import failpoints
+from accelerator import keys as canonical_keys
 from accelerator.errors import DatabaseInvalidated, DiskFull, OutOfMemory
 from checkpoints.positions import KeyAttribute
 from connector.health import DatasetState
@@ -28,7 +27,6 @@ from connector.replication import Replication
 from emulator import Fault, FaultKind, Front
 from emulator.tables import Table
 from tests.oracle import canonical_item
-from accelerator import keys as canonical_keys
 from tests.simulation.copies import Copy, DuckDBCopy, MemoryCopy
 from tests.simulation.front_source import CALLER, REGION, FrontSource
 from tests.simulation.promises import Promises
@@ -46,6 +44,7 @@ without a child is believed after 5 minutes, and back-off is capped at 20 s."""
 LASTING_S: Final = 15.0
 """Ready that has lost its proof is taken back sooner."""
 
+MOST_OPEN_SHARDS: Final = 6
 COMMIT_POINTS: Final = ("after_plan", "before_commit", "after_commit")
 FAULTS: Final[tuple[dict[str, Any], ...]] = (
     {"kind": FaultKind.THROTTLE},
@@ -94,9 +93,7 @@ class Simulation:
         self.rng = random.Random(f"run {scenario.seed}")
         schema = (KeyAttribute("pk", "S", "HASH"), KeyAttribute("sk", "N", "RANGE"))
         self.truth = Truth(schema if scenario.has_sort_key else schema[:1])
-        self.world = WatchedWorld(
-            clock=self.time.aws, seed=scenario.seed, settings=scenario.table
-        )
+        self.world = WatchedWorld(clock=self.time.aws, seed=scenario.seed, settings=scenario.table)
         self.world.truth = self.truth
         self.front = Front(self.world, REGION)
         self.workload = Workload(self.front, self.truth, self.rng, keys=scenario.keys)
@@ -276,7 +273,7 @@ class Simulation:
             case What.WRITES if has_table:
                 self._write_some(event.size)
             case What.SPLIT if has_stream:
-                if len(self.front.control.open_shards(TABLE)) < 6:
+                if len(self.front.control.open_shards(TABLE)) < MOST_OPEN_SHARDS:
                     self.front.control.split(TABLE)
             case What.ROLLOVER if has_stream:
                 shard = rng.choice(self.front.control.open_shards(TABLE))
@@ -357,18 +354,20 @@ class Simulation:
         self._commit_fault_at = self.rng.choice((*COMMIT_POINTS, *calls))
 
     def _hide_a_family(self) -> None:
-        """All children of one shard: a listing that lags shows a split as a whole, or not yet."""
-        shards = self.front.control.shards(TABLE)
-        parents = sorted({each.parent_id for each in shards if each.parent_id is not None})
-        if parents:
-            parent_id = self.rng.choice(parents)
-            for shard in shards:
-                if shard.parent_id == parent_id:
-                    self.front.control.hide(TABLE, shard.shard_id)
+        """A shard ends, and listings do not show its children yet: all of them, or later all."""
+        control = self.front.control
+        if len(control.open_shards(TABLE)) < MOST_OPEN_SHARDS and self.rng.random() < 0.5:
+            children = list(control.split(TABLE))
+        else:
+            parent = self.rng.choice(control.open_shards(TABLE))
+            children = control.rollover(TABLE, parent.shard_id)
+        for child in children:
+            control.hide(TABLE, child.shard_id)
 
     def _show_all(self) -> None:
-        for arn in list(self.world.streams):
-            self.front.control.show_all(arn)
+        for stream in self.world.streams.values():
+            stream.hidden.clear()
+            stream.shown_open.clear()
 
     def _stop(self, event: Event) -> None:
         """The process is gone for hours; now and then somebody writes."""
@@ -565,6 +564,3 @@ def run_seed(seed: int, *, on_duckdb: bool = False, is_told: bool = False) -> Ou
             ) from violation
         finally:
             simulation.front.close()
-
-
-structlog  # noqa: B018 - silenced by the tests' configuration

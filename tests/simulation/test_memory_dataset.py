@@ -18,7 +18,17 @@ from accelerator.batch import Batch
 from accelerator.dataset import Applied, Dataset, DatasetSpec, SnapshotState
 from accelerator.errors import ScanTicketExpired, UnknownShard
 from checkpoints.positions import Gap, Position, ShardCheckpoint, ShardState, SnapshotSegment
-from tests.dataset_builder import PK, changes, delete, identity, item, put, scan_row, sequence, table
+from tests.dataset_builder import (
+    PK,
+    changes,
+    delete,
+    identity,
+    item,
+    put,
+    scan_row,
+    sequence,
+    table,
+)
 from tests.doubles import FakeClock
 from tests.simulation.copies import Copy, DuckDBCopy, MemoryCopy
 

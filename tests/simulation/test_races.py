@@ -12,8 +12,12 @@ from unittest import mock
 
 import pytest
 
+from accelerator import failpoints
+from accelerator.errors import DatabaseInvalidated
 from connector.config.settings import InvalidCheckpointBehavior
+from connector.single_keys import SingleKeys
 from tests.simulation.race import Race, settings_of
+from tests.simulation.service import Crash
 from tests.simulation.truth import VERSION
 
 Make = Callable[..., Race]
@@ -151,6 +155,7 @@ def test_a_resumed_scan_keeps_its_segments(race: Make) -> None:
     run = race(settings=settings_of(scan_segments=2))
     for number in range(12):
         run.put(f"k{number}")
+    run.pass_s(600)  # beyond the margin: only the scan brings these
     run.page_items = 1
     run.start()
     run.follow()
@@ -184,14 +189,17 @@ def test_ready_waits_until_the_stream_has_passed_the_scan(race: Make, seconds: f
 
 
 def test_the_end_of_the_scan_is_passed_and_not_its_start(race: Make) -> None:
-    """A change from the middle of the scan must be in the rows before Ready."""
-    run = race()
+    """An idle shard is proved for seconds: what a page shows of them is replayed from before."""
+    run = race(max_page_records=1)
     run.put("a")
     run.follow()
-    run.read()
-    run.while_held(lambda: run.pass_s(30), lambda: run.put("b"), lambda: run.put("b"))
+    run.read(30)
+    run.apply()
+    run.put("a")
+    run.put("a")
     run.scan()
     run.apply()
+    assert run.rows() == {"a": 3}
     run.control(2)
     assert not run.is_ready()
     ends_equal(run)
@@ -234,7 +242,7 @@ def test_a_gap_in_the_snapshot_starts_it_over(race: Make) -> None:
     run.recreate()
     for number in range(3, 9):
         run.put(f"k{number}")
-    run.pass_s(61)
+    run.pass_s(600)  # beyond the margin: only the scan brings these
     ends_equal(run)
 
 
@@ -276,7 +284,7 @@ def test_a_process_that_slept_for_a_day_says_that_changes_are_lost(race: Make) -
     stored = run.copy.stored()
     assert stored is not None
     assert [gap.cause for gap in stored.open_gaps] != []
-    assert run.rows() == {"a": 1}, "kept as it was, or as far as it was read"
+    assert run.rows()["a"] == 1, "what was lost stays as it was, and is not served as right"
 
 
 def test_a_refresh_waits_until_reads_show_what_was_applied_before_it(race: Make) -> None:
@@ -289,15 +297,13 @@ def test_a_refresh_waits_until_reads_show_what_was_applied_before_it(race: Make)
     run.replication.refresh()
     run.control(1)
     run.scan()
+    run.settle(generation=2)
     ends_equal(run)
 
 
 def test_a_commit_that_was_reported_as_failed_does_not_open_the_window(race: Make) -> None:
     """DuckDB may give up right after the commit: the group is tried again, its changes are replays,
     and the page beside them must still not win."""
-    from accelerator import failpoints
-    from accelerator.errors import DatabaseInvalidated
-
     run = race()
     run.put("a")
     run.follow()
@@ -313,3 +319,61 @@ def test_a_commit_that_was_reported_as_failed_does_not_open_the_window(race: Mak
         run.apply()
     run.pass_s(30)
     ends_equal(run)
+
+
+def test_a_kill_before_the_swap_leads_to_the_swap(race: Make) -> None:
+    """There is no state from which a loaded shadow is never swapped in."""
+    restart = settings_of(invalid_checkpoint_behavior=InvalidCheckpointBehavior.RESTART)
+    run = race(settings=restart)
+    run.put("a")
+    run.settle()
+    run.recreate()
+    run.put("b")
+    run.pass_s(61)
+    with failpoints.on("mid_swap", _killed), pytest.raises(Crash):
+        run.settle()
+    run.kill()
+    ends_equal(run)
+
+
+def test_a_file_that_gave_up_while_nothing_is_queued_is_reopened(race: Make) -> None:
+    """A query may kill DuckDB before the first group is applied: control meets it, and says so."""
+    run = race()
+    run.put("a")
+    run.service.fallible.is_invalid = True
+    ends_equal(run)
+
+
+def single_keys(run: Race) -> SingleKeys:
+    """Its waits let all loops of the service run."""
+    clock = mock.Mock(wraps=run.time)
+    clock.sleep = lambda _seconds: run.stream_passes()
+    return SingleKeys(run.replication, run.source, run.copy._database, run.service.writing, clock)
+
+
+def test_a_key_read_anew_yields_to_a_change_since(race: Make) -> None:
+    """The item is read, then changed and the stream passes, and only then would it be written."""
+    run = race()
+    run.put("a")
+    run.settle()
+    run.while_held(lambda: run.put("a"), run.stream_passes)
+    single_keys(run).read_anew(['{"pk":{"S":"a"}}'])
+    ends_equal(run)
+
+
+def test_a_key_read_anew_waits_for_the_streams(race: Make) -> None:
+    """Older changes of the key are still on their way: written at once, it would be undone once."""
+    run = race(max_page_records=1)
+    run.put("a")
+    run.settle()
+    for _ in range(3):
+        run.put("a")
+    single_keys(run).read_anew(['{"pk":{"S":"a"}}'])
+    for _ in range(60):
+        run.read(1)
+        run.apply()  # the promises are held at every commit
+    ends_equal(run)
+
+
+def _killed() -> None:
+    raise Crash

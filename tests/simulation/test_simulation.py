@@ -73,7 +73,9 @@ def test_the_seeds_meet_what_they_are_for() -> None:
         met["gap or loss"] += outcome.halted + outcome.reinitialized
         met["lives"] += outcome.lives
         met["changes"] += outcome.changes
-    missing = {"crash", "crash_in_commit", "fault", "split", "rollover", "stop", "disable"} - set(met)
+    missing = {"crash", "crash_in_commit", "fault", "split", "rollover", "stop", "disable"} - set(
+        met
+    )
     assert not missing
     assert met["gap or loss"] >= 3
     assert met["lives"] > 30

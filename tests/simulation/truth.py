@@ -91,7 +91,7 @@ class Truth:
                 self._changed(table, shown, new, world.now_s() * 1000)
             return result
 
-        setattr(table, "write", watched)
+        table.write = watched
 
     def watch_stream(self, stream: Stream) -> None:
         append: Callable[[Change, float], Record] = stream.append
@@ -106,7 +106,7 @@ class Truth:
             self.records.setdefault(shard.shard_id, []).append(written)
             return record
 
-        setattr(stream, "append", watched)
+        stream.append = watched
 
     def emptied(self, at_ms: float) -> None:
         """The table was deleted: every key holds nothing."""

@@ -74,7 +74,7 @@ class Workload:
 
     def _item(self, key: Item) -> Item:
         item = {**key, VERSION: {"N": str(self._truth.next_version())}}
-        for number in range(self._rng.randint(0, 2)):
+        for _ in range(self._rng.randint(0, 2)):
             name = f"a{self._rng.randint(0, 5)}"
             item[name] = self._value()
         if self._rng.random() < 0.15:
