@@ -29,6 +29,7 @@ from connector.service import Service
 from metrics.prometheus import PrometheusExporter
 
 LOOK_EVERY_S: Final = 0.1
+SHOWN_AFTER_S: Final = 2.0  # a snapshot's end is shown too; a status is up to half a second old
 WATCH_EVERY_S: Final = 0.1
 WORKING_SHARE: Final = 0.7
 """Part of memory_limit that statements may hold before the oldest query is stopped."""
@@ -62,6 +63,7 @@ class Sidecar:
         app = build_app(Surface(report, self._queries, exporter, token, self.service))
         self.http = HttpServer(app, bind)
         self._report = report
+        self._shown_until_s = float("-inf")
         self._watch = Loop("memory-watch", self._watch_memory, Bell(), self.service.clock)
         self.service.recorder.started(
             version=version("dynaduck"),
@@ -85,7 +87,8 @@ class Sidecar:
         try:
             while not self._stopped.wait(LOOK_EVERY_S) and refusal is None:
                 refusal = self.service.refusal
-                display.show(self._report.status().datasets)
+                if self._shows_progress():
+                    display.show(self._report.status().datasets)
         finally:
             display.close()
             log.info("stopping")
@@ -97,6 +100,13 @@ class Sidecar:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def _shows_progress(self) -> bool:
+        """While a table is read and a little longer: a status counts rows and visits all shards."""
+        now_s = self.service.clock.monotonic_s()
+        if any(replication.scanner is not None for replication in self.service.replications):
+            self._shown_until_s = now_s + SHOWN_AFTER_S
+        return now_s < self._shown_until_s
 
     def _watch_memory(self, now_s: float) -> float:
         """DuckDB has one memory limit for all: a query that takes it would starve the writer."""
