@@ -6,6 +6,7 @@ know which shard it is, nor any clock.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ CLOSED_DOUBLINGS: Final = 3  # a closed shard is drained, not watched
 LONGEST_ASK_S: Final = 30.0
 LEAST_CAUTION_S: Final = 0.05
 MOST_CAUTION_S: Final = 1.0
+SHARED_FROM_S: Final = 0.5
+SHARED_GRAIN_S: Final = 1 / 16  # a power of two: whole and half seconds stay what they are
 CAUTION_KEPT: Final = 0.9  # of it after each good page: forgotten within a few seconds
 
 
@@ -60,6 +63,17 @@ class Pacing:
         if hurries:
             wait_s = min(wait_s, max(self.hurry_s, share_s))
         return max(self.floor_s, min(wait_s, self.longest_s))
+
+    def due_s(self, now_s: float, wait_s: float) -> float:
+        """When the wait is over. Long ones end together, up to a sixteenth of a second later.
+
+        All pollers wake for the shard that is due next, and all but one in vain: with 1,000 idle
+        shards that is 500 times a second, unless many are due at once.
+        """
+        due_s = now_s + wait_s
+        if wait_s < SHARED_FROM_S:
+            return due_s
+        return math.ceil(due_s / SHARED_GRAIN_S) * SHARED_GRAIN_S
 
     def caution_s(self, before_s: float, *, is_throttled: bool) -> float:
         """The least wait between polls of a shard that was throttled; it fades with good pages.

@@ -228,7 +228,7 @@ class ShardGraph:
                 hurries=self._hurries(shard),
             )
             shard.interval_s = max(wait_s, shard.caution_s)
-            self._wait(shard, now_s + shard.interval_s)
+            self._wait(shard, self._pacing.due_s(now_s, shard.interval_s))
         return self._progress()
 
     def failed(self, shard_id: str, error: Exception, now_s: float) -> Progress:

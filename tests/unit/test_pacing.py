@@ -55,3 +55,18 @@ def test_a_hurry_does_not_wake_what_is_to_be_polled_rarely() -> None:
     before_s = driver.graph.next_due_s()
     driver.graph.hurry(driver.at_ms + 5_000, driver.now_s)
     assert driver.graph.next_due_s() == before_s
+
+
+@pytest.mark.parametrize("wait_s", [0.5, 1.3, 2.0, 30.0])
+def test_long_waits_end_together_and_never_early(wait_s: float) -> None:
+    """Polls that are due within a sixteenth of a second share a wake-up; none comes too soon."""
+    dues = {Pacing().due_s(100 + number / 1000, wait_s) for number in range(1000)}
+    assert len(dues) <= 17
+    for number in range(1000):
+        late_s = Pacing().due_s(100 + number / 1000, wait_s) - (100 + number / 1000 + wait_s)
+        assert 0 <= late_s < 1 / 16
+
+
+def test_short_waits_are_kept_to_the_letter() -> None:
+    """While a shard delivers records nothing may be added to its latency."""
+    assert Pacing().due_s(100.01, 0.02) == 100.01 + 0.02
