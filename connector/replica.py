@@ -198,14 +198,20 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
+    if "\0" in text:  # a statement ends there for DuckDB 1.5
+        return f"decode({_bytes_literal(text.encode())})"
     return "'" + text.replace("'", "''") + "'"
+
+
+def _bytes_literal(value: bytes) -> str:
+    escaped = "".join(f"\\x{byte:02X}" for byte in value)
+    return f"'{escaped}'::BLOB"
 
 
 def _key_literal(attribute: Attribute, column_type: str) -> str:
     """NULL, which matches nothing, where the column cannot hold the key."""
     ((kind, value),) = attribute.items()
     if kind == "B":
-        escaped = "".join(f"\\x{byte:02X}" for byte in base64.b64decode(value, validate=True))
-        return f"'{escaped}'::BLOB"
+        return _bytes_literal(base64.b64decode(value, validate=True))
     text = plain_text(number(value)) if kind == "N" else value
     return f"try_cast({literal(text)} AS {column_type})"

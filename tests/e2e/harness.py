@@ -32,7 +32,9 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DYNADUCK_", "SKIPPR_"))
     }
-    return kept | CREDENTIALS | {"PYTHONPATH": str(REPOSITORY)} | dict(extra or {})
+    # What comes first on the caller's path stays: the older DuckDB is tested that way.
+    path = os.pathsep.join([*filter(None, [kept.get("PYTHONPATH")]), str(REPOSITORY)])
+    return kept | CREDENTIALS | {"PYTHONPATH": path} | dict(extra or {})
 
 
 def free_port() -> int:

@@ -6,7 +6,6 @@ log that holds ALTER … USING with one of them cannot be opened (1.5.5 and 2.0.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
-from tests.e2e.harness import REPOSITORY
+from tests.e2e.harness import REPOSITORY, environment
 
 WIDEN_AND_DIE = """
 import json, sys
@@ -61,12 +60,9 @@ def test_a_widening_in_the_log_is_replayed(
     path = tmp_path / "replica.duckdb"
     died = subprocess.run(
         [sys.executable, "-c", WIDEN_AND_DIE, str(path), values],
-        env=os.environ
-        | {
-            "PYTHONPATH": str(REPOSITORY),
-            # Behind the commit of the last value, before whatever checkpoints it.
-            "DYNADUCK_FAILPOINT": f"after_commit:kill:{len(shown)}",
-        },
+        # Behind the commit of the last value, before whatever checkpoints it.
+        env=environment({"DYNADUCK_FAILPOINT": f"after_commit:kill:{len(shown)}"}),
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
     )
