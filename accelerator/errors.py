@@ -155,6 +155,8 @@ class PoisonRecord(AcceleratorError):
         self.error = error
 
 
+# A commit that ran out of memory is a TransactionException: "failed to pin block of size …".
+_NO_MEMORY = ("out of memory", "failed to pin block", "could not allocate block")
 # How the system says ENOSPC, EDQUOT and EFBIG.
 _FULL = ("no space left", "disk full", "quota exceeded", "file too large")
 _DAMAGED = ("corrupt database file", "corrupt wal file", "failure while replaying wal")
@@ -170,7 +172,7 @@ def translate(error: duckdb.Error, path: str = "") -> AcceleratorError:
     low = text.lower()
     if "database has been invalidated" in low:
         return DatabaseInvalidated("DuckDB invalidated the open database.")
-    if isinstance(error, duckdb.OutOfMemoryException):
+    if isinstance(error, duckdb.OutOfMemoryException) or any(sign in low for sign in _NO_MEMORY):
         return OutOfMemory(f"DuckDB ran out of memory: {_first_line(text)}")
     if isinstance(error, duckdb.InterruptException):
         return QueryInterrupted("The statement was interrupted.")
