@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, action="append", help="sizes of the tables")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", action="append", help="whole, inside, latency, idle, files")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="in memory by CPU seconds, for a busy machine"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "out.json")
     parser.add_argument("--pictures", type=Path, help="a directory to draw into")
     arguments = parser.parse_args()
@@ -41,6 +45,7 @@ def main() -> int:
             sizes=sizes,
             rounds=arguments.rounds,
             is_quick=arguments.quick,
+            now_s=time.process_time if arguments.cpu_time else time.perf_counter,
         ):
             if not arguments.only or name in arguments.only:
                 run()
@@ -52,7 +57,13 @@ def main() -> int:
 
 
 def sections(
-    results: Results, directory: Path, *, sizes: tuple[int, ...], rounds: int, is_quick: bool
+    results: Results,
+    directory: Path,
+    *,
+    sizes: tuple[int, ...],
+    rounds: int,
+    is_quick: bool,
+    now_s: Callable[[], float],
 ) -> list[tuple[str, Callable[[], None]]]:
     """By name, in the order in which they run."""
     found: list[tuple[str, Callable[[], None]]] = []
@@ -62,7 +73,7 @@ def sections(
             whole.Session(results, directory, rows=rows, rounds=rounds).run()
 
         def in_memory(rows: int = size) -> None:
-            inside.measure(results, directory, rows=rows, rounds=rounds)
+            inside.measure(results, directory, rows=rows, rounds=rounds, now_s=now_s)
 
         def visible(rows: int = size) -> None:
             whole.latency(results, directory, rows=rows, seconds=5 if is_quick else 30)

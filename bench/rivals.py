@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
@@ -128,15 +128,17 @@ def executemany_rate(url: str, connection: duckdb.DuckDBPyConnection, most: int)
     return len(page) / (time.perf_counter() - began_s)
 
 
-def plain_in_memory_rate(bodies: list[bytes], connection: duckdb.DuckDBPyConnection) -> float:
+def plain_in_memory_rate(
+    bodies: list[bytes], connection: duckdb.DuckDBPyConnection, now_s: Callable[[], float]
+) -> float:
     """The same over bodies that are in memory already, without botocore."""
-    records, began_s = 0, time.perf_counter()
+    records, began_s = 0, now_s()
     for body in bodies:
         page = json.loads(body, parse_float=Decimal)["Records"]
         images = [record["dynamodb"]["NewImage"] for record in page]
         upsert(connection, rows_of([_with_bytes(image) for image in images]))
         records += len(page)
-    return records / (time.perf_counter() - began_s)
+    return records / (now_s() - began_s)
 
 
 def _with_bytes(image: dict[str, Any]) -> dict[str, Any]:
