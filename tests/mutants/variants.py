@@ -76,7 +76,7 @@ VARIANTS: Final = (
             Change(
                 "accelerator/dataset.py",
                 "    def _is_fed(self, load: _Load) -> bool:",
-                "    def _kept(self, group: _Group, works: Sequence[_Work]) -> pa.Table:\n"
+                "    def _kept(self, group: Group, works: Sequence[_Work]) -> pa.Table:\n"
                 "        touched = group.touched_keys()\n"
                 "        name = works[0].load.table.qualified_name\n"
                 "        rows = self._database.writer.execute(f'SELECT _k FROM {name}').fetchall()\n"
@@ -89,7 +89,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "touched tested as of before the group",
-        "accelerator/dataset.py",
+        "accelerator/group.py",
         "passed = pa.concat_tables([since(ticket), own])",
         "passed = since(ticket) if own is not None else own",
         f"{RACES}::test_a_change_counts_from_within_its_own_group",
@@ -118,12 +118,12 @@ VARIANTS: Final = (
         "collapse over scan rows and changes together",
         (
             Change(
-                "accelerator/dataset.py",
+                "accelerator/group.py",
                 "passed = pa.concat_tables([since(ticket), own])",
                 "passed = since(ticket) if own is not None else own",
             ),
             Change(
-                "accelerator/dataset.py",
+                "accelerator/group.py",
                 "            chosen = pa.concat_tables([chosen, self._scan_last])\n",
                 "            chosen = self._last_per_key(pa.concat_tables([chosen, self._scan_last]))\n",
             ),

@@ -55,7 +55,10 @@ class Machine(RuleBasedStateMachine):
     def write(self, key: str, value: str) -> None:
         self.number += 1
         shard_id = SHARDS[KEYS.index(key) % 2]
-        values: dict[str, dict[str, Any]] = {"N": {"N": str(self.number)}, "S": {"S": str(self.number)}}
+        values: dict[str, dict[str, Any]] = {
+            "N": {"N": str(self.number)},
+            "S": {"S": str(self.number)},
+        }
         values["M"] = {"M": {"v": {"N": str(self.number)}}}
         if value == "remove":
             if self.truth.pop(key, None) is not None:
