@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from checkpoints.positions import KeyAttribute
@@ -32,7 +33,8 @@ from tests.faults.workload import TABLE, Watcher, Workload, create_table, fill
 
 SHARDS = 8
 COLD_ITEMS = 2500
-SEEDS = (101, 102, 103)
+# The older DuckDB gets one run: what differs there shows at the first kill, or not by killing.
+SEEDS = (101, 102, 103) if duckdb.__version__ >= "2" else (101,)
 PLAN = ("snapshot", "failpoint", "snapshot", "stream", "failpoint", "start", "stream")
 SOAK_SEEDS = tuple(range(1000, 1025))
 SOAK_KILLS = 20
