@@ -430,7 +430,10 @@ class ShardGraph:
                 self._adopt(parent, shard)
         for entry in listing.shards:
             shard = self._shards[entry.shard_id]
-            if entry.is_closed and self._origin.takes_closed_as_read:
+            # A page from before two splits may show a parent open whose child a later page shows
+            # closed: what is over ends from the root on, or a child would be ahead of its parent.
+            has_ended = entry.is_closed or self._has_closed_child(shard)
+            if has_ended and self._origin.takes_closed_as_read:
                 shard.position = Position.shard_end()
                 shard.state = ShardState.FINISHED if shard.children else ShardState.DRAINING
         for shard in list(self._shards.values()):
@@ -447,6 +450,9 @@ class ShardGraph:
                 self._make_eligible(shard, now_s)
             self._hand_over(shard)
         self._settle_ended(listing, now_s)
+
+    def _has_closed_child(self, shard: Shard) -> bool:
+        return any(self._shards[child_id].is_closed for child_id in shard.children)
 
     # Learning
 

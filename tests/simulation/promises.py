@@ -113,7 +113,7 @@ class Promises:
     # Positions
 
     def positions_hold(self) -> None:
-        """What is committed belongs together: each record counted once, and none ahead of its row."""
+        """What is committed belongs together: each record counts once, none is ahead of its row."""
         stored, rows = self._copy.stored(), self._copy.newest_versions()
         if stored is None or stored.positions_gaps or stored.origin_ms is None:
             return

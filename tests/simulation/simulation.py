@@ -25,6 +25,7 @@ from checkpoints.positions import KeyAttribute
 from connector.health import DatasetState
 from connector.replication import Replication
 from emulator import Fault, FaultKind, Front
+from emulator.shards import Shard
 from emulator.tables import Table
 from tests.oracle import canonical_item
 from tests.simulation.copies import Copy, DuckDBCopy, MemoryCopy
@@ -273,11 +274,9 @@ class Simulation:
             case What.WRITES if has_table:
                 self._write_some(event.size)
             case What.SPLIT if has_stream:
-                if len(self.front.control.open_shards(TABLE)) < MOST_OPEN_SHARDS:
-                    self.front.control.split(TABLE)
+                self._end_a_shard(splits=True)
             case What.ROLLOVER if has_stream:
-                shard = rng.choice(self.front.control.open_shards(TABLE))
-                self.front.control.rollover(TABLE, shard.shard_id)
+                self._end_a_shard(splits=False)
             case What.FAULT:
                 self._fault(event)
             case What.CRASH:
@@ -294,7 +293,8 @@ class Simulation:
             case What.EXPIRE_ITEMS if has_table:
                 self.workload.expire()
             case What.HIDE if has_stream:
-                self._hide_a_family()
+                for child in self._end_a_shard(splits=rng.random() < 0.5):
+                    self.front.control.hide(TABLE, child.shard_id)
                 self.later(event.lasts_s, self._show_all)
             case What.SHOW_OPEN if has_stream:
                 shard = rng.choice(self.front.control.shards(TABLE))
@@ -353,16 +353,16 @@ class Simulation:
         calls = ("apply", "begin", "load", "mark_snapshot", "mark_status", "swap")
         self._commit_fault_at = self.rng.choice((*COMMIT_POINTS, *calls))
 
-    def _hide_a_family(self) -> None:
-        """A shard ends, and listings do not show its children yet: all of them, or later all."""
-        control = self.front.control
-        if len(control.open_shards(TABLE)) < MOST_OPEN_SHARDS and self.rng.random() < 0.5:
-            children = list(control.split(TABLE))
-        else:
-            parent = self.rng.choice(control.open_shards(TABLE))
-            children = control.rollover(TABLE, parent.shard_id)
-        for child in children:
-            control.hide(TABLE, child.shard_id)
+    def _end_a_shard(self, *, splits: bool) -> list[Shard]:
+        """Its children. One that no listing shows yet does not end: its children would be shown."""
+        stream = self.world.stream(TABLE, REGION)
+        shown = [each for each in stream.open_shards() if each.shard_id not in stream.hidden]
+        if not shown:
+            return []
+        ending = self.rng.choice(shown)
+        if splits and len(stream.open_shards()) < MOST_OPEN_SHARDS:
+            return list(self.front.control.split(TABLE, ending.shard_id))
+        return self.front.control.rollover(TABLE, ending.shard_id)
 
     def _show_all(self) -> None:
         for stream in self.world.streams.values():
@@ -376,12 +376,14 @@ class Simulation:
         self._busy_while(event.lasts_s, self.time.advance)
 
     def _busy_while(self, seconds: float, pass_time: Callable[[float], None]) -> None:
+        self._show_all()  # listings lag for minutes, not for hours
         for _ in range(3):
             pass_time(seconds / 3)
             if self._has_table() and self.rng.random() < 0.5:
                 self.workload.write()
 
     def _disable(self, event: Event) -> None:
+        self._show_all()
         self._stream(False)
         if event.lasts_s:
             self.later(event.lasts_s, self._enable)
@@ -400,6 +402,7 @@ class Simulation:
             self.world.table(TABLE, REGION).set_stream_specification(specification)
 
     def _recreate(self, event: Event) -> None:
+        self._show_all()
         self.front.call("DeleteTable", {"TableName": TABLE}, caller="owner")
         self.truth.emptied(self.time.aws_ms())
         if event.lasts_s:
@@ -443,7 +446,7 @@ class Simulation:
             if self._is_halted:
                 self._leave_halt()
                 ends_s = self.time.monotonic_s() + QUIET_S
-            # A loss may be noticed only now: what ended is asked about, then the table is looked at.
+            # A loss may be noticed only now: an end is asked about, then the table is looked at.
             elif not self.run_until(self.time.monotonic_s() + LASTING_S, self._is_not_ready):
                 break
         self.outcome.ready_after_s = self.time.monotonic_s() - began_s

@@ -1,4 +1,4 @@
-"""Scan against stream, directed: a page is held while the stream passes it, and nobody writes after.
+"""Scan against stream, directed: a page is held while the stream passes, and nobody writes after.
 
 Random runs miss these, since a later write heals the error. Each test ends with the table as it is,
 one row per key.
@@ -169,7 +169,7 @@ def test_a_resumed_scan_keeps_its_segments(race: Make) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 3.0])
 def test_ready_waits_until_the_stream_has_passed_the_scan(race: Make, seconds: float) -> None:
-    """Older events are replayed over younger scan rows: until then Ready would show time go back."""
+    """Older events are replayed over younger scan rows: Ready would show time going back."""
     run = race(max_page_records=1)
     for _ in range(5):
         run.put("a")

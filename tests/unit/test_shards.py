@@ -9,6 +9,7 @@ from connector.errors import AccessDenied, IteratorExpired, Throttled, Unavailab
 from connector.lineage import Listing, Origin, PageRead
 from connector.pacing import Pacing
 from connector.shards import ShardGraph
+from connector.source import ListedShard
 from tests.builders import HOUR_MS, START_MS, listing, pages, row, sequence, shard_tree
 from tests.unit.graph_driver import Driver, end
 
@@ -40,6 +41,20 @@ class TestFirstStart:
         assert driver.rows["a"].state is ShardState.FINISHED
         assert driver.take() == ["b"]
         assert driver.position("b") == CUT
+
+    def test_a_parent_shown_open_by_an_earlier_page_is_closed_by_its_child(self) -> None:
+        """The listing spans two splits: the root is shown open, its child closed, both are over."""
+        driver = Driver()
+        shards = [
+            ListedShard("a", None, "1", None),
+            ListedShard("b", "a", "1", "2"),
+            ListedShard("c", "b", "1", None),
+        ]
+        found = Listing(tuple(shards), "ENABLED", START_MS, START_MS, is_complete=True)
+        driver.keep(driver.graph.listed(found, 0.0))
+        driver.commit()
+        assert driver.state("a") is ShardState.FINISHED
+        assert driver.take() == ["c"]
 
     def test_a_closed_leaf_of_the_first_listing_is_waited_for(self) -> None:
         """A finished leaf without a known child is not done: its child may not be listed yet."""
