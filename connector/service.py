@@ -53,6 +53,7 @@ DRAIN_S: Final = 20.0
 JOIN_S: Final = 15.0  # longer than the read time-out of a request in flight
 QUIET_CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 QUIET_FOR_S: Final = 5.0
+PROMOTION_SHARE: Final = 20
 TASKS_SOON_S: Final = 5.0
 TASKS_LATE_S: Final = 60.0
 FEW_TASKS: Final = 4  # what an idle table comes to in a minute
@@ -80,6 +81,7 @@ class Service:
         self._sources: list[AwsSource] = []
         self._journals: list[Journal] = []
         self._tasks_written_s = 0.0
+        self._promote_due_s = 0.0
         self._is_stopping = False
         self._quiet_since_s = 0.0
         self._is_loaded = True
@@ -253,13 +255,19 @@ class Service:
         self.recorder.database(
             file_bytes=self.database.file_bytes(), wal_bytes=self.database.wal_bytes()
         )
-        self._promote_when_quiet()
+        self._promote_when_quiet(now_s)
         self._write_tasks_when_due(now_s)
         self._checkpoint_when_quiet(now_s)
         return now_s + MONITOR_EVERY_S
 
-    def _promote_when_quiet(self) -> None:
-        """Gives some of the attributes that had to wait for memory their columns."""
+    def _promote_when_quiet(self, now_s: float) -> None:
+        """Gives some of the attributes that had to wait for memory their columns.
+
+        On a large table one turn takes seconds in which the writer waits, so turns are kept to a
+        small share of the time.
+        """
+        if now_s < self._promote_due_s:
+            return
         for replication in self.replications:
             if replication.queued_bytes or not self.writing.acquire(blocking=False):
                 continue
@@ -269,6 +277,8 @@ class Service:
                 log.warning("attributes go on waiting", dataset=replication.name, error=str(error))
             finally:
                 self.writing.release()
+        took_s = self.clock.monotonic_s() - now_s
+        self._promote_due_s = now_s + PROMOTION_SHARE * took_s
 
     def _write_tasks_when_due(self, now_s: float) -> None:
         """What happened becomes rows soon when much did, and rarely on an idle table."""
