@@ -55,7 +55,7 @@ format: venv ## Let ruff rewrite what it can
 bench: venv ## Every benchmark, with a results table (BENCH_ARGS)
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-bench-quick: venv ## The benchmarks, a minute in all
+bench-quick: venv ## The benchmarks on small tables, under five minutes on a quiet machine
 	$(BIN)/python -m bench --quick $(BENCH_ARGS)
 
 docs: venv ## Write the generated pages of docs/ anew and build the site, warnings as errors
