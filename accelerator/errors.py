@@ -172,6 +172,9 @@ def translate(error: duckdb.Error, path: str = "") -> AcceleratorError:
     low = text.lower()
     if "database has been invalidated" in low:
         return DatabaseInvalidated("DuckDB invalidated the open database.")
+    if "current transaction is aborted" in low:
+        # Its ROLLBACK has failed too, for want of memory: only a new connection ends it.
+        return DatabaseInvalidated("A transaction of DuckDB could not be rolled back.")
     if isinstance(error, duckdb.OutOfMemoryException) or any(sign in low for sign in _NO_MEMORY):
         return OutOfMemory(f"DuckDB ran out of memory: {_first_line(text)}")
     if isinstance(error, duckdb.InterruptException):
