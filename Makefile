@@ -12,7 +12,7 @@ SOAK_ARGS ?=
 BENCH_ARGS ?=
 MUTANTS ?=
 
-.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs check-deploy situations constraints clean
+.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs check-deploy situations mutants requirements constraints clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -91,6 +91,9 @@ situations: venv ## The tests of the public reports, and the numbers that have n
 
 mutants: venv ## Put each wrong variant into a copy of the code and see it caught (MUTANTS="part of a name")
 	$(BIN)/python -m tests.mutants "$(MUTANTS)"
+
+requirements: venv ## The requirements of the checkpoint store, and those without a test
+	$(BIN)/python -m tests.requirements $(PYTEST_ARGS)
 
 constraints: ## Resolve anew and write constraints.txt (asks the network)
 	rm -rf .venv.resolve && python3.11 -m venv .venv.resolve
