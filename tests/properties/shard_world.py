@@ -184,7 +184,13 @@ class ShardWorld:
             self.cursor = None
         shards = tuple(cursor.shards) if is_complete else page.shards
         if is_complete and not self.graph.has_begun and not self.origin.reads_everything:
-            self.settled = frozenset(shard.shard_id for shard in shards if shard.is_closed)
+            # An earlier page may show a parent open whose child a later page shows to be over.
+            parents = {shard.parent_shard_id for shard in shards}
+            closed = [s for s in shards if s.is_closed or s.shard_id in parents]
+            over = {shard.parent_shard_id for shard in closed}
+            self.settled = frozenset(
+                shard.shard_id for shard in shards if shard.is_closed or shard.shard_id in over
+            )
             for number in list(self.missing):
                 if self.shard_of[number] in self.settled:
                     del self.missing[number]
