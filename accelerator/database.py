@@ -151,7 +151,7 @@ class Database:
         try:
             yield
         except duckdb.Error as error:
-            raise translate(error, str(self.path)) from error
+            raise translate(_first(error), str(self.path)) from error
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -339,6 +339,13 @@ class Database:
             # A failed COMMIT has already rolled back, and an invalidated database cannot; the
             # error that led here is the one to report.
             return
+
+
+def _first(error: duckdb.Error) -> duckdb.Error:
+    """What aborted the transaction, where a cleanup inside it has failed because of that."""
+    while "transaction is aborted" in str(error) and isinstance(error.__context__, duckdb.Error):
+        error = error.__context__
+    return error
 
 
 def _close(connection: duckdb.DuckDBPyConnection) -> None:
