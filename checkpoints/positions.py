@@ -22,7 +22,7 @@ class PositionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading a shard goes on. There is no LATEST: a record written before the first look would be lost."""
+    """Where reading a shard goes on. No LATEST: it would lose what came before the first look."""
 
     kind: PositionKind
     sequence_number: str | None = None

@@ -304,7 +304,7 @@ def _covered_until_ms(facts: Facts) -> int | None:
     if not facts.is_positioned or not is_whole or facts.rebuild_cause:
         return None
     shard_ids = {view.shard_id for view in facts.shards}
-    # A child waits for its parent, whose coverage stands for both; a parent not seen stands for none.
+    # A child waits for its parent, whose coverage stands for both; one not seen stands for none.
     covered = [
         view.covered_until_ms
         for view in facts.shards

@@ -281,8 +281,8 @@ class Dataset:
         "misfit",
         choice(Misfit),
         "dead_letter",
-        "A value that the fixed type of its column cannot hold exactly: dead_letter sets the change "
-        "aside in dynaduck.dead_letters, null shows NULL and keeps the value for verify and "
+        "A value that the fixed type of its column cannot hold exactly: dead_letter sets the "
+        "change aside in dynaduck.dead_letters, null shows NULL and keeps the value for verify and "
         "repair.",
     )
     max_columns: int = _setting(

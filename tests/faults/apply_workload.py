@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from accelerator.dataset import Dataset, DatasetSpec
 from tests.dataset_builder import begun, changes, open_database, put, sequence
@@ -26,8 +27,9 @@ def main(directory: str, groups: str) -> None:
     number = stored.shards[0].position.sequence_number
     done = 0 if number is None else int(number) - int(sequence(0))
     for group in range(done // KEYS, int(groups)):
+        values: dict[str, Any] = {"v": {"N": str(group)}, f"g{group}": {"S": "x"}}
         rows = [
-            put(group * KEYS + n + 1, f"k{n}", **{"v": {"N": str(group)}, f"g{group}": {"S": "x"}})
+            put(group * KEYS + n + 1, f"k{n}", **values)
             for n in range(KEYS)
         ]
         dataset.apply([changes(rows)])

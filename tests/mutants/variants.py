@@ -79,7 +79,8 @@ VARIANTS: Final = (
                 "    def _kept(self, group: Group, works: Sequence[_Work]) -> pa.Table:\n"
                 "        touched = group.touched_keys()\n"
                 "        name = works[0].load.table.qualified_name\n"
-                "        rows = self._database.writer.execute(f'SELECT _k FROM {name}').fetchall()\n"
+                "        found = self._database.writer.execute(f'SELECT _k FROM {name}')\n"
+                "        rows = found.fetchall()\n"
                 "        kept = pa.array([row[0] for row in rows], pa.string())\n"
                 "        return touched.filter(pc.is_in(touched.column('k'), kept))\n\n"
                 "    def _is_fed(self, load: _Load) -> bool:",
@@ -125,7 +126,8 @@ VARIANTS: Final = (
             Change(
                 "accelerator/group.py",
                 "            chosen = pa.concat_tables([chosen, self._scan_last])\n",
-                "            chosen = self._last_per_key(pa.concat_tables([chosen, self._scan_last]))\n",
+                "            chosen = pa.concat_tables([chosen, self._scan_last])\n"
+                "            chosen = self._last_per_key(chosen)\n",
             ),
         ),
         (f"{RACES}::test_a_change_counts_from_within_its_own_group", DATASET),

@@ -23,7 +23,7 @@ from tests.simulation.service import SimulatedService
 from tests.simulation.truth import TABLE, Truth, WatchedWorld
 from tests.simulation.virtual_time import VirtualTime
 
-Move = Callable[[], None]
+Move = Callable[[], object]
 
 
 def settings_of(**changes: Any) -> Settings:

@@ -91,7 +91,7 @@ class Truth:
                 self._changed(table, shown, new, world.now_s() * 1000)
             return result
 
-        table.write = watched
+        table.write = watched  # type: ignore[method-assign]
 
     def watch_stream(self, stream: Stream) -> None:
         append: Callable[[Change, float], Record] = stream.append
@@ -106,7 +106,7 @@ class Truth:
             self.records.setdefault(shard.shard_id, []).append(written)
             return record
 
-        stream.append = watched
+        stream.append = watched  # type: ignore[method-assign]
 
     def emptied(self, at_ms: float) -> None:
         """The table was deleted: every key holds nothing."""

@@ -135,7 +135,7 @@ class TestFirstStart:
         assert driver.position("a") == CUT
 
     def test_where_all_is_read_the_start_is_no_proof(self) -> None:
-        """Older records come first, onto rows that may be younger: until then nothing is covered."""
+        """Older records come first, onto rows that may be younger: till then nothing is covered."""
         driver = Driver(origin=Origin(START_MS, reads_everything=True))
         driver.begin("a")
         assert driver.view("a").covered_until_ms is None
