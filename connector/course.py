@@ -13,19 +13,19 @@ from typing import Final
 
 from accelerator.batch import Batch
 from accelerator.dataset import Dataset, SnapshotState, StoredDataset
-from connector.capacity import ReadCapacity
 from connector.clock import AwsTime, Clock
 from connector.config import Dataset as Settings
-from connector.coverage import Retention
-from connector.discovery import Discovery
 from connector.journal import Journal
-from connector.lineage import START_MARGIN_MS, Origin
-from connector.pacing import Pacing
 from connector.queue import BatchQueue
-from connector.reader import Observer, StreamReader
-from connector.scanner import EVENTUAL_MARGIN_S, Scanner
-from connector.shards import ShardGraph
+from connector.snapshot.capacity import ReadCapacity
+from connector.snapshot.scanner import EVENTUAL_MARGIN_S, Scanner
 from connector.source import Source
+from connector.stream.coverage import Retention
+from connector.stream.discovery import Discovery
+from connector.stream.lineage import START_MARGIN_MS, Origin
+from connector.stream.pacing import Pacing
+from connector.stream.reader import Observer, StreamReader
+from connector.stream.shards import ShardGraph
 
 # In bytes of the wire. A change is held in about half of its own (its old image is not), a scanned
 # item in all of it, and decoding makes it three times as many for the time of one group.

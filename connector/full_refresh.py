@@ -17,13 +17,13 @@ from accelerator.batch import Batch
 from accelerator.dataset import SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired
 from checkpoints.positions import SourceIdentity
-from connector.capacity import ReadCapacity
 from connector.course import SCAN_QUEUE_BYTES
 from connector.errors import DynaduckError, StartRefused
 from connector.health import Facts, Loading
 from connector.queue import BatchQueue
 from connector.reasons import Trouble
-from connector.scanner import Scanner
+from connector.snapshot.capacity import ReadCapacity
+from connector.snapshot.scanner import Scanner
 from connector.source import TableDescription
 from connector.upkeep import Upkeep
 

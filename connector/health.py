@@ -18,9 +18,9 @@ from typing import Final, TypeGuard
 
 from checkpoints.positions import ShardState
 from connector import reasons
-from connector.coverage import PROOF_PAGES, Retention
-from connector.lineage import ShardView
 from connector.reasons import Reason, Trouble
+from connector.stream.coverage import PROOF_PAGES, Retention
+from connector.stream.lineage import ShardView
 
 PROOF_SPAN_S: Final = 0.25
 """The empty pages that prove a shard idle lie this far apart: three within a blink are one look."""

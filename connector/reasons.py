@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connector.lineage import ShardView
+from connector.stream.lineage import ShardView
 
 
 @dataclass(frozen=True, slots=True)

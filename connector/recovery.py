@@ -23,12 +23,12 @@ from typing import Final, TypeAlias
 
 from checkpoints.positions import Gap, ShardCheckpoint, ShardState, SourceIdentity
 from connector.config.settings import InitialSnapshot, InvalidCheckpointBehavior
-from connector.coverage import HOUR_MS, GapCause
-from connector.discovery import StreamFacts
 from connector.errors import DynaduckError, StartRefused, StreamDisabled, ViewTypeUnusable
-from connector.lineage import DONE
 from connector.reasons import Reason
 from connector.source import TableDescription
+from connector.stream.coverage import HOUR_MS, GapCause
+from connector.stream.discovery import StreamFacts
+from connector.stream.lineage import DONE
 
 STALE_AFTER_MS: Final = 18 * HOUR_MS
 """A checkpoint that old at start is not resumed: trimming might win the race."""

@@ -21,7 +21,7 @@ from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
 from checkpoints.positions import Gap
 from connector.course import Course, Surroundings
 from connector.errors import DynaduckError, SourceError, StartRefused
-from connector.first_contact import check_access
+from connector.examine.first_contact import check_access
 from connector.health import Facts
 from connector.reasons import Reason, Trouble
 from connector.recovery import (
@@ -45,7 +45,7 @@ from connector.recovery import (
     decide_stream,
     unusable_stream,
 )
-from connector.scanner import Scanner
+from connector.snapshot.scanner import Scanner
 from connector.source import TableDescription
 from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder

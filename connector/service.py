@@ -28,20 +28,20 @@ from accelerator.errors import AcceleratorError, BadSetting, ForeignCheckpoint
 from accelerator.history import History
 from accelerator.task_table import write_tasks
 from connector.applier import Applier
-from connector.aws import AwsSettings, AwsSource
+from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
 from connector.config import Config, RefreshMode, Secret
 from connector.config import Dataset as Settings
 from connector.course import Surroundings
-from connector.coverage import Retention
 from connector.errors import ConfigError, DynaduckError, StartRefused, UnknownDataset
 from connector.full_refresh import FullRefresh
 from connector.journal import Journal
 from connector.loops import Bell, Loop, Step
 from connector.recovery import Policy
 from connector.replication import Replication
-from connector.scanner import EVENTUAL_MARGIN_S
-from connector.single_keys import SingleKeys
+from connector.snapshot.scanner import EVENTUAL_MARGIN_S
+from connector.snapshot.single_keys import SingleKeys
+from connector.stream.coverage import Retention
 from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder, Recorder
 from metrics.task_history import TaskHistory

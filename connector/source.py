@@ -1,8 +1,8 @@
 """What the service needs of DynamoDB, and nothing more: the seam between decisions and AWS.
 
-Owns the Source protocol and its value types. The real implementation is `connector.aws` (the only
-caller of boto3); tests and simulations bring their own. Every answer carries `at_ms`, the `Date`
-header of the response: the only clock that is compared with record times.
+Owns the Source protocol and its value types. The real implementation is `connector.aws.source`;
+tests and simulations bring their own. Every answer carries `at_ms`, the `Date` header of the
+response: the only clock that is compared with record times.
 
 Every method raises `connector.errors.SourceError` subclasses, never a foreign exception. None of
 them retries: pacing and patience belong to the loops.

@@ -26,7 +26,7 @@ from connector.errors import DynaduckError, Retry, SourceError
 from connector.health import Facts, Health, HealthMonitor, Limits, Loading
 from connector.reasons import Trouble
 from connector.retry import BACKOFF
-from connector.scanner import Scanner, new_segments, segments_for
+from connector.snapshot.scanner import Scanner, new_segments, segments_for
 from connector.source import TableDescription
 from metrics.recorder import DatasetRecorder
 

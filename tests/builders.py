@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from accelerator.batch import CHANGES
 from checkpoints.positions import Position, ShardCheckpoint, ShardState
-from connector.lineage import Listing, PageRead
 from connector.source import ListedShard
+from connector.stream.lineage import Listing, PageRead
 
 START_MS = 1_700_000_000_000
 """Where AWS time begins in tests. A whole second, as a Date header is."""

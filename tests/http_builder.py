@@ -12,10 +12,10 @@ from typing import Any
 from accelerator.query import QueryLimits, QueryRunner, Readers
 from connector.errors import DynaduckError, UnknownDataset
 from connector.health import DatasetState
-from connector.http import Surface, build_app
 from connector.reasons import Reason
-from connector.server import Bind, HttpServer
-from connector.status import DatasetStatus, Readiness, ServiceStatus, ShardStatus
+from connector.surface.http import Surface, build_app
+from connector.surface.server import Bind, HttpServer
+from connector.surface.status import DatasetStatus, Readiness, ServiceStatus, ShardStatus
 from metrics.prometheus import PrometheusExporter
 from metrics.recorder import Recorder
 

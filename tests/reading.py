@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from accelerator.batch import Batch
 from checkpoints.positions import Gap, ShardCheckpoint
 from connector.clock import AwsTime
-from connector.coverage import Retention
-from connector.discovery import Discovery
-from connector.lineage import Origin
-from connector.pacing import Pacing
-from connector.reader import StreamReader
 from connector.retry import Backoff
-from connector.shards import Patience, ShardGraph
+from connector.stream.coverage import Retention
+from connector.stream.discovery import Discovery
+from connector.stream.lineage import Origin
+from connector.stream.pacing import Pacing
+from connector.stream.reader import StreamReader
+from connector.stream.shards import Patience, ShardGraph
 from tests.model_stream import ModelStream
 
 

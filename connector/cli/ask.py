@@ -14,17 +14,17 @@ from rich.console import Console
 from accelerator.database import Database
 from accelerator.query_slots import QueryLimits
 from connector.cli.app import ConfigFile, Exit, app, configuration, exits
+from connector.cli.sql_view import LocalQueries, QuerySource, RemoteQueries, ResultFormat, run_sql
+from connector.cli.status_view import print_status
 from connector.client import Address, ServiceClient, reachable_host
 from connector.clock import SystemClock
+from connector.compare.replica import Ask, FileAsk, HttpAsk, SqlReplica
+from connector.compare.shape import Shape
+from connector.compare.verify import Progress, Rules, Verification
 from connector.config import Config, Dataset
 from connector.errors import ConfigError, ServiceUnreachable
-from connector.replica import Ask, FileAsk, HttpAsk, SqlReplica
 from connector.service import aws_of
-from connector.shape import Shape
 from connector.source import TableDescription
-from connector.sql_view import LocalQueries, QuerySource, RemoteQueries, ResultFormat, run_sql
-from connector.status_view import print_status
-from connector.verify import Progress, Rules, Verification
 
 Url = Annotated[
     str | None,
@@ -120,7 +120,7 @@ def verify(
     repair: Annotated[bool, typer.Option("--repair", help="Read anew what differs.")] = False,
 ) -> Exit:
     """Compares source and copy item by item, while both may change. Exit status 6: they differ."""
-    from connector.aws import AwsSource
+    from connector.aws.source import AwsSource
 
     resolved = configuration(config)
     settings = resolved.dataset(dataset)

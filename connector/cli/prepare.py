@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from connector.cli.app import ANY_SETTING, ConfigFile, Exit, Tables, app, configuration, exits
-from connector.doctor import run_doctor
-from connector.iam_policy import policy
+from connector.examine.doctor import run_doctor
+from connector.examine.iam_policy import policy
 
 
 @app.command(context_settings=ANY_SETTING)

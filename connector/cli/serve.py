@@ -13,7 +13,7 @@ from connector.cli.app import ANY_SETTING, ConfigFile, Exit, Tables, app, config
 from connector.config.durations import parse_duration
 from connector.errors import ConfigError, DynaduckError
 from connector.service import Service
-from connector.sidecar import Sidecar
+from connector.surface.sidecar import Sidecar
 from connector.sync import sync_once
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)

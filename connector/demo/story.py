@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
-from connector.aws import AwsSettings, AwsSource
+from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import SystemClock
+from connector.compare.replica import HttpAsk, SqlReplica
+from connector.compare.verify import Progress, Report, Verification
 from connector.demo.films import Item, films
 from connector.demo.screen import Screen
 from connector.demo.stage import CREDENTIALS, DATASET, REGION, Stage
 from connector.demo.writers import BATCH, TABLE, Writers
 from connector.errors import DynaduckError, ServiceError
-from connector.replica import HttpAsk, SqlReplica
-from connector.verify import Progress, Report, Verification
 
 SHARDS: Final = 8
 LOADERS: Final = 4

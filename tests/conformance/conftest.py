@@ -11,7 +11,7 @@ import pytest
 
 from checkpoints.kv import ItemStore, MemoryItemStore
 from checkpoints.object_store import MemoryObjectStore, ObjectStore
-from connector.aws_stores import DynamoItemStore, S3ObjectStore, StoreSettings, store_client
+from connector.aws.stores import DynamoItemStore, S3ObjectStore, StoreSettings, store_client
 from emulator import Emulator
 
 BACKENDS = ("memory", "emulator")

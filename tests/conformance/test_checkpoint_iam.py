@@ -13,7 +13,7 @@ from checkpoints.membership import DEAD_AFTER_S, Member, Membership
 from checkpoints.offsets import OffsetStore
 from checkpoints.segment import SegmentKind
 from checkpoints.segment_log import GENESIS
-from connector.aws_stores import BUCKET_ACTIONS, TABLE_ACTIONS
+from connector.aws.stores import BUCKET_ACTIONS, TABLE_ACTIONS
 from emulator import Emulator
 from tests.conformance.conftest import new_bucket, new_table
 from tests.doubles import PIPELINE, FakeClock, delta, leader_of, log_of

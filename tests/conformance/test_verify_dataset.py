@@ -17,13 +17,13 @@ from accelerator.batch import Batch
 from accelerator.choice import Misfit
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
-from connector.aws import AwsSettings, AwsSource
+from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import SystemClock
-from connector.replica import Answer, SqlReplica
-from connector.scanner import new_segments
-from connector.shape import Shape
+from connector.compare.replica import Answer, SqlReplica
+from connector.compare.shape import Shape
+from connector.compare.verify import Kind, Report, Rules, Verification
+from connector.snapshot.scanner import new_segments
 from connector.source import TableDescription
-from connector.verify import Kind, Report, Rules, Verification
 from emulator import Emulator
 from tests.faults.workload import ATTRIBUTES, TABLE, Item, create_table, key_of, value_of
 

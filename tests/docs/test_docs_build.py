@@ -18,8 +18,8 @@ from accelerator.database import Database
 from accelerator.query_errors import QueryError
 from connector import errors, recovery
 from connector.cli import app
+from connector.examine.iam_policy import GET_ITEM, SCAN, STREAM_ACTIONS
 from connector.health import DatasetState
-from connector.iam_policy import GET_ITEM, SCAN, STREAM_ACTIONS
 from deploy import site_nav
 
 ROOT = Path(__file__).parents[2]

@@ -28,10 +28,7 @@ def main(directory: str, groups: str) -> None:
     done = 0 if number is None else int(number) - int(sequence(0))
     for group in range(done // KEYS, int(groups)):
         values: dict[str, Any] = {"v": {"N": str(group)}, f"g{group}": {"S": "x"}}
-        rows = [
-            put(group * KEYS + n + 1, f"k{n}", **values)
-            for n in range(KEYS)
-        ]
+        rows = [put(group * KEYS + n + 1, f"k{n}", **values) for n in range(KEYS)]
         dataset.apply([changes(rows)])
     database.close()
 

@@ -21,11 +21,11 @@ import duckdb
 import pytest
 
 from checkpoints.positions import KeyAttribute
-from connector.aws import AwsSettings, AwsSource
+from connector.aws.source import AwsSettings, AwsSource
 from connector.client import Address, ServiceClient
 from connector.clock import SystemClock
-from connector.replica import HttpAsk, SqlReplica
-from connector.verify import Report, Verification
+from connector.compare.replica import HttpAsk, SqlReplica
+from connector.compare.verify import Report, Verification
 from emulator import Emulator
 from tests.e2e.harness import Service, wait_until
 from tests.faults import committed

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from connector import service as service_module
-from connector.aws import AwsSettings
+from connector.aws.source import AwsSettings
 from connector.retry import BACKOFF
 from emulator import Emulator
 from metrics import catalog

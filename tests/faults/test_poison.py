@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connector.single_keys import Replayed
+from connector.snapshot.single_keys import Replayed
 from emulator import Emulator
 from metrics import catalog
 from tests.faults.served import TABLE, create_table, put, served, wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.discovery import Discovery
+from connector.stream.discovery import Discovery
 from emulator import Emulator
 from tests.faults.served import (
     HOUR_S,

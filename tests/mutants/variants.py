@@ -100,7 +100,7 @@ VARIANTS: Final = (
         "touched dropped when the last page is read",
         (
             Change(
-                "connector/scanner.py",
+                "connector/snapshot/scanner.py",
                 "            self._busy.discard(segment.segment)\n            if not after.done:\n",
                 "            self._busy.discard(segment.segment)\n"
                 "            if after.done:\n"
@@ -136,7 +136,7 @@ VARIANTS: Final = (
         "LastEvaluatedKey stored at read",
         (
             Change(
-                "connector/scanner.py",
+                "connector/snapshot/scanner.py",
                 "            self._sink.offer(batch)\n",
                 "            self._sink.offer(replace(batch, changes=page.changes.slice(0, 0)))\n"
                 "            self._sink.offer(replace(batch, segments=()))\n",
@@ -146,7 +146,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "position stored at read",
-        "connector/reader.py",
+        "connector/stream/reader.py",
         "        if progress or changes is not None:\n            self._sink.offer(\n",
         "        if progress and changes is not None:\n"
         "            self._sink.offer(\n"
@@ -160,13 +160,13 @@ VARIANTS: Final = (
         "child before the parent's last record is applied",
         (
             Change(
-                "connector/lineage.py",
+                "connector/stream/lineage.py",
                 "return self.is_done and self.committed is not None "
                 "and self.committed.state in DONE",
                 "return self.is_done",
             ),
             Change(
-                "connector/shards.py",
+                "connector/stream/shards.py",
                 "                self._inherit(child, shard)\n"
                 "                self._hand_over(child, ShardState.ELIGIBLE)\n\n"
                 "    def _inherit",
@@ -183,7 +183,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "a parent not listed yet taken for absent",
-        "connector/shards.py",
+        "connector/stream/shards.py",
         "                shard.suspect_since_ms = listing.at_ms\n"
         "                self._orphans[shard.shard_id] = shard\n",
         "                self._make_eligible(shard, now_s)\n",
@@ -191,7 +191,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "last page with null iterator dropped",
-        "connector/reader.py",
+        "connector/stream/reader.py",
         "            changes = _without_prefix(page.changes, work.skip_before_ms)\n",
         "            changes = _without_prefix(page.changes, work.skip_before_ms)\n"
         "            if page.next_iterator is None:\n"
@@ -203,14 +203,14 @@ VARIANTS: Final = (
         "truncated body taken for the shard's end",
         (
             Change(
-                "connector/aws.py",
+                "connector/aws/source.py",
                 '    encoding = headers.get("content-encoding")\n',
                 '    if operation == "GetRecords":\n'
                 "        return\n"
                 '    encoding = headers.get("content-encoding")\n',
             ),
             Change(
-                "connector/wire.py",
+                "connector/aws/wire.py",
                 '    page = _whole(decoder, body, "GetRecords")\n    records = page.Records\n',
                 "    try:\n"
                 '        page = _whole(decoder, body, "GetRecords")\n'
@@ -246,7 +246,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "iterator rebuilt from the applied position while pages are queued",
-        "connector/shards.py",
+        "connector/stream/shards.py",
         "        if isinstance(error, IteratorExpired):\n            shard.iterator = None\n",
         "        if isinstance(error, IteratorExpired):\n"
         "            shard.iterator = None\n"
@@ -257,7 +257,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "iterator rebuilt from TRIM_HORIZON",
-        "connector/shards.py",
+        "connector/stream/shards.py",
         "        if isinstance(error, IteratorExpired):\n            shard.iterator = None\n",
         "        if isinstance(error, IteratorExpired):\n"
         "            shard.iterator = None\n"
@@ -267,7 +267,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "skipping old records one by one",
-        "connector/reader.py",
+        "connector/stream/reader.py",
         "    first = pc.index(is_younger, True).as_py()\n"
         "    return changes.slice(first if first >= 0 else changes.num_rows)\n",
         "    return changes.filter(is_younger)\n",
@@ -288,7 +288,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "a late root at now",
-        "connector/shards.py",
+        "connector/stream/shards.py",
         "            shard.coverage = Coverage(self._unseen_before_ms())\n",
         "            shard.coverage = Coverage(self._unseen_before_ms())\n"
         "            shard.position = Position.at_timestamp(self._aws_ms)\n",
@@ -327,7 +327,9 @@ VARIANTS: Final = (
     Variant(
         "one empty page as the tip",
         (
-            Change("connector/coverage.py", "PROOF_PAGES: Final = 3", "PROOF_PAGES: Final = 1"),
+            Change(
+                "connector/stream/coverage.py", "PROOF_PAGES: Final = 3", "PROOF_PAGES: Final = 1"
+            ),
             Change(
                 "connector/health.py", "PROOF_SPAN_S: Final = 0.25", "PROOF_SPAN_S: Final = 0.0"
             ),
@@ -336,7 +338,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "a finished leaf without a known child as done",
-        "connector/shards.py",
+        "connector/stream/shards.py",
         "            if shard.children:\n"
         "                self._finish(shard)\n"
         "            else:\n"
@@ -351,21 +353,21 @@ VARIANTS: Final = (
     ),
     _variant(
         "blind repair: not tested against what was touched",
-        "connector/single_keys.py",
+        "connector/snapshot/single_keys.py",
         "                    scan_ticket=ticket,\n",
         "                    scan_ticket=dataset.open_scan_ticket(),\n",
         f"{RACES}::test_a_key_read_anew_yields_to_a_change_since",
     ),
     _variant(
         "blind repair: not after the streams have passed",
-        "connector/single_keys.py",
+        "connector/snapshot/single_keys.py",
         "            self._await_passing(read_at_ms + SAME_SECOND_MS)\n",
         "",
         f"{RACES}::test_a_key_read_anew_waits_for_the_streams",
     ),
     _variant(
         "error codes alone after a long stop: opening a shard",
-        "connector/coverage.py",
+        "connector/stream/coverage.py",
         "        return at_ms - covered_until_ms > self.window_ms - self.margin_ms\n",
         "        return False\n",
         f"{RACES}::test_a_process_that_slept_for_a_day_says_that_changes_are_lost",
@@ -412,7 +414,7 @@ VARIANTS: Final = (
     ),
     _variant(
         "closed shards taken as read where nothing is scanned",
-        "connector/lineage.py",
+        "connector/stream/lineage.py",
         "        return self.has_scan and not self.reads_everything\n",
         "        return not self.reads_everything\n",
         f"{SHARDS}::TestFirstStart::test_without_a_scan_closed_shards_are_read_too",

@@ -11,12 +11,20 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from checkpoints.positions import Gap, PositionKind, ShardCheckpoint, ShardState
-from connector.coverage import Retention
 from connector.errors import IteratorExpired, RequestRefused, ShardGone, SourceError, Unavailable
-from connector.lineage import Listing, OpenIterator, Origin, PageRead, Progress, ReadPage, Work
-from connector.pacing import Pacing
-from connector.shards import EVERY_SHARD, Patience, ShardGraph
 from connector.source import ListedShard
+from connector.stream.coverage import Retention
+from connector.stream.lineage import (
+    Listing,
+    OpenIterator,
+    Origin,
+    PageRead,
+    Progress,
+    ReadPage,
+    Work,
+)
+from connector.stream.pacing import Pacing
+from connector.stream.shards import EVERY_SHARD, Patience, ShardGraph
 from tests.builders import HOUR_MS, sequence
 from tests.model_stream import ModelRecord, ModelStream
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 
 from checkpoints.positions import Position, ShardCheckpoint, ShardState
-from connector.coverage import PROOF_PAGES
 from connector.errors import AccessDenied, Throttled
 from connector.health import DatasetState, Facts, Health, HealthMonitor, Limits, Loading
-from connector.lineage import ShardView
+from connector.stream.coverage import PROOF_PAGES
+from connector.stream.lineage import ShardView
 from tests.builders import START_MS
 
 HISTORIES = 10_000

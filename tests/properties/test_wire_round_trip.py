@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from connector.aws.wire import cut_records, cut_scan
 from connector.errors import CorruptPage, ViewTypeUnusable
-from connector.wire import cut_records, cut_scan
 from tests.unit.wire_bodies import compact, record
 
 # Lone surrogates cannot be written as UTF-8; the wire can only carry them escaped.

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from connector import aws_codes
-from connector.aws import AwsSettings, AwsSource, check_whole, date_ms
+from connector.aws import codes as aws_codes
+from connector.aws.source import AwsSettings, AwsSource, check_whole, date_ms
 from connector.clock import Clock
 from connector.errors import SourceError, Unavailable
 from emulator import Front

@@ -18,13 +18,13 @@ from connector.applier import Applier
 from connector.clock import AwsTime
 from connector.config import Dataset as Settings
 from connector.course import Surroundings
-from connector.coverage import Retention
 from connector.errors import StartRefused
 from connector.journal import Journal
 from connector.recovery import Policy
 from connector.replication import Replication
-from connector.scanner import EVENTUAL_MARGIN_S
 from connector.service import MONITOR_EVERY_S, spec_of
+from connector.snapshot.scanner import EVENTUAL_MARGIN_S
+from connector.stream.coverage import Retention
 from metrics.recorder import Recorder
 from metrics.task_history import TaskHistory
 from tests.simulation.copies import Copy, FallibleDataset

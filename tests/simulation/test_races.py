@@ -15,7 +15,7 @@ import pytest
 from accelerator import failpoints
 from accelerator.errors import DatabaseInvalidated
 from connector.config.settings import InvalidCheckpointBehavior
-from connector.single_keys import SingleKeys
+from connector.snapshot.single_keys import SingleKeys
 from tests.simulation.race import Race, settings_of
 from tests.simulation.service import Crash
 from tests.simulation.truth import VERSION

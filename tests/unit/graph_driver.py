@@ -10,11 +10,19 @@ from collections import deque
 from collections.abc import Iterable
 
 from checkpoints.positions import Gap, Position, ShardCheckpoint, ShardState
-from connector.coverage import Retention
 from connector.errors import SourceError
-from connector.lineage import OpenIterator, Origin, PageRead, Progress, ReadPage, ShardView, Work
-from connector.pacing import Pacing
-from connector.shards import Patience, ShardGraph
+from connector.stream.coverage import Retention
+from connector.stream.lineage import (
+    OpenIterator,
+    Origin,
+    PageRead,
+    Progress,
+    ReadPage,
+    ShardView,
+    Work,
+)
+from connector.stream.pacing import Pacing
+from connector.stream.shards import Patience, ShardGraph
 from tests.builders import START_MS, listing, shard_tree
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector import aws_codes
+from connector.aws import codes as aws_codes
 from connector.errors import (
     AccessDenied,
     CredentialsInvalid,

@@ -18,7 +18,7 @@ from checkpoints.errors import (
 )
 from checkpoints.kv import ABSENT
 from checkpoints.object_store import PutOutcome
-from connector.aws_stores import DynamoItemStore, S3ObjectStore, StoreSettings, store_client
+from connector.aws.stores import DynamoItemStore, S3ObjectStore, StoreSettings, store_client
 
 Answer = Mapping[str, Any] | Exception
 GENUINE = {"ResponseMetadata": {"RequestId": "R1"}}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector.capacity import BURST_S, FIRST_PAGE_RCU, Grant, ReadCapacity
+from connector.snapshot.capacity import BURST_S, FIRST_PAGE_RCU, Grant, ReadCapacity
 
 SMALL = 1e-3
 

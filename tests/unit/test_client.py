@@ -16,6 +16,14 @@ from rich.console import Console
 from accelerator.database import Database
 from accelerator.query import QueryLimits
 from accelerator.query_errors import QueryFailed
+from connector.cli.sql_view import (
+    TABLE_ROWS,
+    LocalQueries,
+    QuerySource,
+    RemoteQueries,
+    ResultFormat,
+    run_sql,
+)
 from connector.client import (
     Address,
     AnswerCut,
@@ -26,15 +34,7 @@ from connector.client import (
 )
 from connector.errors import ServiceUnreachable
 from connector.health import DatasetState
-from connector.server import Bind
-from connector.sql_view import (
-    TABLE_ROWS,
-    LocalQueries,
-    QuerySource,
-    RemoteQueries,
-    ResultFormat,
-    run_sql,
-)
+from connector.surface.server import Bind
 from tests.http_builder import Served, in_state, serving
 from tests.query_builder import ROWS, data_file
 

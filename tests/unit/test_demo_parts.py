@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from connector.compare.verify import Difference, Kind, Report
 from connector.demo import films as films_module
 from connector.demo.films import attribute, films
 from connector.demo.screen import Screen
 from connector.demo.stage import Stage
 from connector.demo.story import Demo
 from connector.errors import ConfigError
-from connector.verify import Difference, Kind, Report
 
 
 def plain_screen(*, is_terminal: bool = False) -> tuple[Screen, io.StringIO]:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from connector.discovery import StreamFacts
 from connector.errors import AccessDenied, Throttled, Unavailable
+from connector.stream.discovery import StreamFacts
 from tests.builders import START_MS
 from tests.model_stream import ModelStream
 from tests.reading import Reading

@@ -17,11 +17,11 @@ import duckdb
 import pytest
 
 from connector.config import Config, load
-from connector.doctor import examine, run_doctor
-from connector.findings import Finding, Verdict
-from connector.iam_policy import actions, policy
-from connector.premises import Running
-from connector.reachability import Reach, Step, reach
+from connector.examine.doctor import examine, run_doctor
+from connector.examine.findings import Finding, Verdict
+from connector.examine.iam_policy import actions, policy
+from connector.examine.premises import Running
+from connector.examine.reachability import Reach, Step, reach
 from connector.service import Service
 from connector.sync import sync_once
 from emulator import Emulator
@@ -338,13 +338,13 @@ def test_the_account_host_is_told_and_tried(
 ) -> None:
     """Stream calls go to the account's own host: it is the one that is shown and reached."""
     monkeypatch.setattr(
-        "connector.aws.AwsSource.hosts",
+        "connector.aws.source.AwsSource.hosts",
         {
             "dynamodb": "123456789012.ddb.eu-west-1.amazonaws.com",
             "dynamodbstreams": "123456789012.streams-ddb.eu-west-1.amazonaws.com",
         },
     )
-    monkeypatch.setattr("connector.doctor.aws_of", _through(aws))
+    monkeypatch.setattr("connector.examine.doctor.aws_of", _through(aws))
     config = load(
         None,
         {"AWS_REGION": REGION, "DYNADUCK_DATA_DIR": str(tmp_path), "DYNADUCK_HTTP__PORT": "0"},
@@ -555,7 +555,7 @@ def test_a_data_directory_that_cannot_be_written(
     def refuse(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("connector.premises.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("connector.examine.premises.tempfile.TemporaryFile", refuse)
     findings = found(config_of(aws, tmp_path))
     assert failed(findings) == {"data_dir"}
     assert "Permission denied" in findings["data_dir"].sentence
@@ -612,7 +612,7 @@ def test_a_running_service_tells_of_itself(
     assert running.throttled_reads("others") == 0.0
     assert running.throttled_reads("absent") is None
     assert running.headroom_s("orders") == 7200
-    monkeypatch.setattr("connector.premises.running_service", lambda _: running)
+    monkeypatch.setattr("connector.examine.premises.running_service", lambda _: running)
     findings = found(config_of(aws, tmp_path))
     assert failed(findings) == {"readers", "checkpoint"}
     assert "10%" in findings["readers"].sentence

@@ -10,8 +10,8 @@ from accelerator.errors import DiskFull, OutOfMemory
 from checkpoints.positions import Position, ShardCheckpoint, ShardState
 from connector.errors import AccessDenied, Throttled, Unavailable
 from connector.health import DatasetState, Facts, HealthMonitor, Limits, Loading
-from connector.lineage import ShardView
 from connector.reasons import Reason, Trouble
+from connector.stream.lineage import ShardView
 from tests.builders import HOUR_MS, START_MS
 
 NOW_S = 1000.0

@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from connector.errors import ConfigError, StartRefused
-from connector.server import Bind, HttpServer, TlsFiles, check_bind, is_loopback
+from connector.surface.server import Bind, HttpServer, TlsFiles, check_bind, is_loopback
 
 
 async def _hello(_: Request) -> Response:

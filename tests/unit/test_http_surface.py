@@ -14,8 +14,8 @@ from accelerator.database import Database
 from connector.errors import DynaduckError
 from connector.health import DatasetState
 from connector.reasons import Reason
-from connector.server import Bind
-from connector.status import ServiceStatus
+from connector.surface.server import Bind
+from connector.surface.status import ServiceStatus
 from tests.http_builder import FakeFacts, Served, in_state, serving
 from tests.query_builder import data_file
 

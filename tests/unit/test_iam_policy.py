@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connector.aws_stores import BUCKET_ACTIONS, TABLE_ACTIONS
+from connector.aws.stores import BUCKET_ACTIONS, TABLE_ACTIONS
 from connector.config import load
-from connector.iam_policy import actions, policy
+from connector.examine.iam_policy import actions, policy
 from connector.service import Service
 from connector.sync import sync_once
 from emulator import Emulator

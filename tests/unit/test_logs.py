@@ -33,10 +33,12 @@ def test_json_lines_hold_one_object_each() -> None:
     """With --log-format json every line is one object with time, level, logger and message."""
     out = io.StringIO()
     configure_logs(LogFormat.JSON, stream=out)
-    structlog.get_logger("connector.reader").info("shard finished", shard_id="s-1", records=7)
+    structlog.get_logger("connector.stream.reader").info(
+        "shard finished", shard_id="s-1", records=7
+    )
     [line] = lines(out)
     assert line["message"] == "shard finished"
-    assert (line["level"], line["logger"]) == ("info", "connector.reader")
+    assert (line["level"], line["logger"]) == ("info", "connector.stream.reader")
     assert (line["shard_id"], line["records"]) == ("s-1", 7)
     assert str(line["timestamp"]).endswith("Z")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.pacing import Pacing
+from connector.stream.pacing import Pacing
 from tests.builders import pages, row
 from tests.unit.graph_driver import Driver
 

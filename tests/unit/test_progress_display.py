@@ -8,8 +8,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from connector.health import DatasetState
-from connector.progress import Bars, Lines, describe, progress_display
-from connector.status import DatasetStatus, SnapshotStatus
+from connector.surface.progress import Bars, Lines, describe, progress_display
+from connector.surface.status import DatasetStatus, SnapshotStatus
 
 
 def at(ratio: float, items: int = 0, *, ended: bool = False) -> DatasetStatus:

@@ -10,7 +10,7 @@ import pytest
 from accelerator.batch import CHANGES
 from checkpoints.positions import PositionKind, ShardState
 from connector.errors import AccessDenied, CorruptPage, IteratorExpired, Throttled, Unavailable
-from connector.lineage import Origin
+from connector.stream.lineage import Origin
 from tests.builders import HOUR_MS, START_MS, row, shard_tree
 from tests.model_stream import ModelStream
 from tests.reading import Reading, numbers

@@ -8,8 +8,6 @@ import pytest
 
 from checkpoints.positions import Gap, KeyAttribute, ShardState, SourceIdentity
 from connector.config.settings import InitialSnapshot, InvalidCheckpointBehavior
-from connector.coverage import GapCause
-from connector.discovery import StreamFacts
 from connector.recovery import (
     SENTENCES,
     Cause,
@@ -31,6 +29,8 @@ from connector.recovery import (
     decide_stream,
 )
 from connector.source import TableDescription
+from connector.stream.coverage import GapCause
+from connector.stream.discovery import StreamFacts
 from tests.builders import HOUR_MS, START_MS, row
 
 KEY = (KeyAttribute("pk", "S", "HASH"),)

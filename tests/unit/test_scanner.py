@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints.positions import SnapshotSegment
-from connector.capacity import ReadCapacity
 from connector.clock import AwsTime
 from connector.errors import (
     AccessDenied,
@@ -23,7 +22,8 @@ from connector.errors import (
     Unavailable,
 )
 from connector.retry import Backoff
-from connector.scanner import Scanner, new_segments, segments_for
+from connector.snapshot.capacity import ReadCapacity
+from connector.snapshot.scanner import Scanner, new_segments, segments_for
 from connector.source import ScanPage, TableDescription
 from tests.unit.scan_table import BEGAN_MS, Dataset, StillClock, Table
 

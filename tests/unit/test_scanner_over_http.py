@@ -11,11 +11,11 @@ import pytest
 
 from accelerator.batch import Batch
 from checkpoints.positions import Position
-from connector.aws import AwsSettings, AwsSource
+from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import SystemClock
 from connector.errors import AccessDenied, CorruptPage, SourceError, Throttled, Unavailable
 from connector.retry import Backoff
-from connector.scanner import Scanner, new_segments
+from connector.snapshot.scanner import Scanner, new_segments
 from emulator import Emulator
 from emulator.server import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 from tests.unit.scan_table import Dataset

@@ -6,10 +6,10 @@ import pytest
 
 from checkpoints.positions import Position, PositionKind, ShardState
 from connector.errors import AccessDenied, IteratorExpired, Throttled, Unavailable
-from connector.lineage import Listing, Origin, PageRead
-from connector.pacing import Pacing
-from connector.shards import ShardGraph
 from connector.source import ListedShard
+from connector.stream.lineage import Listing, Origin, PageRead
+from connector.stream.pacing import Pacing
+from connector.stream.shards import ShardGraph
 from tests.builders import HOUR_MS, START_MS, listing, pages, row, sequence, shard_tree
 from tests.unit.graph_driver import Driver, end
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from checkpoints.positions import Position, PositionKind, ShardState
-from connector.coverage import Coverage, Retention
 from connector.errors import IteratorExpired, ShardGone, Trimmed
-from connector.lineage import DONE, Listing, PageRead
 from connector.source import ListedShard
+from connector.stream.coverage import Coverage, Retention
+from connector.stream.lineage import DONE, Listing, PageRead
 from tests.builders import HOUR_MS, START_MS, pages, row, sequence
 from tests.unit.graph_driver import Driver, end
 

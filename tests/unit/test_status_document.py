@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from connector.cli.status_view import print_status
 from connector.health import DatasetState
 from connector.reasons import Reason
-from connector.status import (
+from connector.surface.status import (
     DatasetStatus,
     GapStatus,
     Readiness,
@@ -19,7 +20,6 @@ from connector.status import (
     SnapshotStatus,
     rfc3339,
 )
-from connector.status_view import print_status
 
 AT_MS = 1_767_323_045_678
 

@@ -15,12 +15,12 @@ import pytest
 from accelerator.batch import CHANGES
 from accelerator.database import Database
 from checkpoints.positions import KeyAttribute, Position
-from connector import ledger as ledger_module
+from connector.compare import ledger as ledger_module
+from connector.compare.ledger import KeyLedger
+from connector.compare.replica import Answer, FileAsk, SqlReplica, key_text, parse_as_of
+from connector.compare.verify import Kind, Progress, Report, Rules, Verification
 from connector.errors import AccessDenied, Throttled
-from connector.ledger import KeyLedger
-from connector.replica import Answer, FileAsk, SqlReplica, key_text, parse_as_of
 from connector.source import OpenedIterator, RecordsPage, ScanPage, StreamPage, TableDescription
-from connector.verify import Kind, Progress, Report, Rules, Verification
 
 SCHEMA = (KeyAttribute("pk", "S", "HASH"), KeyAttribute("sk", "N", "RANGE"))
 COLUMNS = {"pk": "VARCHAR", "sk": "BIGINT", "v": "BIGINT", "j": "JSON", "Name.x": "VARCHAR"}

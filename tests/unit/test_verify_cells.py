@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector.cells import is_json_number, number, of_cell, plain_text, shows, strays
+from connector.compare.cells import is_json_number, number, of_cell, plain_text, shows, strays
 
 DIGITS_38 = "12345678901234567890123456789012345678"
 

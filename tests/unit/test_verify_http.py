@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from connector.client import Address, ServiceClient, ServiceRefused
+from connector.compare.replica import ARROW_STREAM, HttpAsk
 from connector.errors import ServiceUnreachable
-from connector.replica import ARROW_STREAM, HttpAsk
 from tests.e2e.harness import free_port
 
 

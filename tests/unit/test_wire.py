@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from accelerator.batch import CHANGES
-from connector.errors import CorruptPage, ViewTypeUnusable
-from connector.wire import (
+from connector.aws.wire import (
     cut_item,
     cut_iterator,
     cut_records,
@@ -19,6 +18,7 @@ from connector.wire import (
     cut_streams,
     cut_table,
 )
+from connector.errors import CorruptPage, ViewTypeUnusable
 from tests.unit.wire_bodies import compact, record, records_body, scan_body, text_of
 
 A = {"pk": {"S": "a"}, "v": {"N": "1"}}

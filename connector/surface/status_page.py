@@ -16,7 +16,7 @@ from importlib import resources
 @cache
 def page_text() -> str:
     """The document, complete in itself."""
-    return resources.files("connector").joinpath("status_page.html").read_text("utf-8")
+    return resources.files("connector.surface").joinpath("status_page.html").read_text("utf-8")
 
 
 @cache

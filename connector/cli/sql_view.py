@@ -24,7 +24,7 @@ from accelerator.query import QueryLimits, QueryRunner, Readers
 from accelerator.results import MEDIA_TYPES
 from connector.client import ServiceClient, ServiceSilent
 from connector.errors import ServiceUnreachable
-from connector.status import rfc3339
+from connector.surface.status import rfc3339
 
 TABLE_ROWS = 1_000
 _WIDEST_CELL = 200

@@ -3,7 +3,7 @@
 Owns the order of the comparison and the verdict. Pages of a consistent Scan are looked up in the
 copy by key; rows whose key no page showed are ghosts until a read says otherwise. A difference is
 first a suspicion: the item is read again, and so is its row once the copy covers that read.
-Must not know SQL, HTTP or the types' rules: those are `connector.replica` and `connector.cells`.
+Must not know SQL, HTTP or the types' rules: those are `replica` and `cells`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from checkpoints.positions import KeyAttribute
-from connector.capacity import Grant, ReadCapacity
-from connector.cells import Attribute, Column, cell_of, parse_item, shows, strays
 from connector.clock import Clock
-from connector.ledger import KeyLedger
-from connector.replica import EXTRA_COLUMN, Replica, Row, key_text, row_key_text
+from connector.compare.cells import Attribute, Column, cell_of, parse_item, shows, strays
+from connector.compare.ledger import KeyLedger
+from connector.compare.replica import EXTRA_COLUMN, Replica, Row, key_text, row_key_text
+from connector.compare.shape import Condition, Shape
 from connector.retry import patiently
-from connector.shape import Condition, Shape
+from connector.snapshot.capacity import Grant, ReadCapacity
 from connector.source import ScanPage, Source
 
 EXIT_EQUAL: Final = 0

@@ -15,8 +15,7 @@ from accelerator.dataset import Dataset as Replica
 from accelerator.dataset import StoredDataset
 from connector.config import Dataset, Runtime
 from connector.errors import PositionLost, SourceError
-from connector.findings import Verdict
-from connector.lineage import DONE
+from connector.examine.findings import Verdict
 from connector.recovery import (
     Halt,
     Policy,
@@ -31,6 +30,7 @@ from connector.recovery import (
 )
 from connector.service import spec_of
 from connector.source import Source, TableDescription
+from connector.stream.lineage import DONE
 
 POSITIONS_TRIED: Final = 20
 HOUR_MS: Final = 3_600_000

@@ -2,8 +2,8 @@
 
 Owns the listing in progress, the budget of calls, and what is known of the stream as a whole. A
 listing that is slowed down goes on where it was; its pages count as they come. Must not know what
-follows from a listing (`connector.shards`) or from a replaced stream (`connector.recovery`). One
-thread calls `step`.
+follows from a listing (`shards`) or from a replaced stream (`connector.recovery`). One thread calls
+`step`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, Protocol
 from checkpoints.positions import SourceIdentity
 from connector.clock import AwsTime, Clock
 from connector.errors import PositionLost, RequestRefused, SourceError, TableNotFound
-from connector.lineage import Listing
-from connector.reader import Observer, Unobserved
 from connector.retry import BACKOFF, Backoff
-from connector.shards import STREAM_DISABLED
 from connector.source import ListedShard, Source, StreamPage, TableDescription
+from connector.stream.lineage import Listing
+from connector.stream.reader import Observer, Unobserved
+from connector.stream.shards import STREAM_DISABLED
 
 CALLS_PER_S: Final = 2.0  # of the 10 that AWS allows an account's DescribeStream calls
 LISTING_EVERY_S: Final = 60.0
@@ -31,7 +31,7 @@ TABLE_EVERY_S: Final = 60.0
 
 
 class Shards(Protocol):
-    """Who asks, and is told what was found. `connector.reader.StreamReader`."""
+    """Who asks, and is told what was found. `connector.stream.reader.StreamReader`."""
 
     @property
     def wants_listing(self) -> bool: ...

@@ -1,6 +1,6 @@
 """What the running service says of itself, gathered for whoever asks.
 
-Owns the gathering: the facts are the replications', the shape is `connector.status`. Costs
+Owns the gathering: the facts are the replications', the shape is `connector.surface.status`. Costs
 O(shards) and one count of rows; an answer is kept for a moment, however many ask.
 """
 
@@ -20,9 +20,9 @@ from accelerator.freshness import Freshness
 from accelerator.sql import identifier
 from connector.course import Course
 from connector.errors import UnknownDataset
-from connector.lineage import ShardView
 from connector.service import Service
-from connector.status import (
+from connector.stream.lineage import ShardView
+from connector.surface.status import (
     DatasetStatus,
     GapStatus,
     Readiness,

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from checkpoints.positions import Gap, Position, PositionKind, ShardCheckpoint, ShardState
-from connector.agenda import Agenda
-from connector.coverage import HOUR_MS, Coverage, GapCause, Retention
 from connector.errors import IteratorExpired, ShardGone, Throttled, Trimmed
-from connector.lineage import (
+from connector.source import ListedShard
+from connector.stream.agenda import Agenda
+from connector.stream.coverage import HOUR_MS, Coverage, GapCause, Retention
+from connector.stream.lineage import (
     Listing,
     OpenIterator,
     Origin,
@@ -37,8 +38,7 @@ from connector.lineage import (
     ShardView,
     Work,
 )
-from connector.pacing import Pacing
-from connector.source import ListedShard
+from connector.stream.pacing import Pacing
 
 STREAM_DISABLED: Final = "DISABLED"
 

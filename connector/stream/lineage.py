@@ -1,7 +1,7 @@
 """One shard as the graph knows it, and what the graph is told and tells.
 
 Owns the value types between the shard graph and its loops. Must not decide anything: which shard is
-read, when, and what follows from an answer is `connector.shards`.
+read, when, and what follows from an answer is `connector.stream.shards`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from checkpoints.positions import Gap, Position, ShardCheckpoint, ShardState
-from connector.coverage import Coverage
 from connector.source import ListedShard
+from connector.stream.coverage import Coverage
 
 DONE: Final = frozenset({ShardState.FINISHED, ShardState.GAP})
 """States in which a shard will never be read again, so that its children may be."""

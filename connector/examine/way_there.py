@@ -1,7 +1,7 @@
 """The way from this host to AWS: names, connections, TLS, proxies, and the clock.
 
 Owns which hosts a dataset's calls go to and what a failure on the way means. Must not know what is
-called there: a host is asked once, without credentials, by `connector.reachability`.
+called there: a host is asked once, without credentials, by `connector.examine.reachability`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from connector.aws_codes import CLOCK_HINT
+from connector.aws.codes import CLOCK_HINT
 from connector.config import Dataset, RefreshMode
-from connector.findings import Finding, Verdict
-from connector.reachability import Reach, Step
+from connector.examine.findings import Finding, Verdict
+from connector.examine.reachability import Reach, Step
 
 SKEW_NOTED_S: Final = 30.0
 SKEW_REFUSED_S: Final = 300.0  # AWS refuses signatures more than 5 minutes off

@@ -17,8 +17,7 @@ from typing import Final, TextIO, TypeVar
 
 from accelerator.errors import AcceleratorError, FileHeldByProcess, ForeignCheckpoint
 from checkpoints.positions import Position
-from connector import premises, way_there
-from connector.aws import AwsSource
+from connector.aws.source import AwsSource
 from connector.config import Config, Dataset, InitialSnapshot, RefreshMode
 from connector.errors import (
     AccessDenied,
@@ -30,16 +29,17 @@ from connector.errors import (
     Throttled,
     Unavailable,
 )
-from connector.findings import Finding, Verdict, failures, show
-from connector.first_contact import SMALLEST_SHARE
-from connector.iam_policy import stream_pattern, table_resource
-from connector.premises import Running
-from connector.reachability import reach
+from connector.examine import premises, way_there
+from connector.examine.findings import Finding, Verdict, failures, show
+from connector.examine.first_contact import SMALLEST_SHARE
+from connector.examine.iam_policy import stream_pattern, table_resource
+from connector.examine.premises import Running
+from connector.examine.reachability import reach
+from connector.examine.resumability import judge, stored_dataset
+from connector.examine.way_there import ReachHost
 from connector.recovery import unusable_stream
-from connector.resumability import judge, stored_dataset
 from connector.service import aws_of
 from connector.source import TableDescription
-from connector.way_there import ReachHost
 
 T = TypeVar("T")
 

@@ -36,10 +36,10 @@ from accelerator.query import Query, QueryRunner
 from accelerator.query_errors import QueryCancelled, QueryError, QueryFailed
 from accelerator.results import MEDIA_TYPES, Encoder, encoder_for
 from connector.errors import DynaduckError, UnknownDataset
-from connector.mending import Mending, mending_routes
-from connector.parameters import decode_parameters
-from connector.status import ServiceFacts, rfc3339
-from connector.status_page import page_headers, page_text
+from connector.surface.mending import Mending, mending_routes
+from connector.surface.parameters import decode_parameters
+from connector.surface.status import ServiceFacts, rfc3339
+from connector.surface.status_page import page_headers, page_text
 from metrics.prometheus import PrometheusExporter
 
 OPEN_PATHS = frozenset({"/health", "/v1/ready", "/metrics"})

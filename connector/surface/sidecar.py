@@ -20,12 +20,12 @@ from accelerator.query import QueryReport, QueryRunner
 from accelerator.query_slots import QueryLimits
 from connector.config import Config, Secret, Source
 from connector.errors import ConfigError, DynaduckError
-from connector.http import Surface, build_app
 from connector.loops import Bell, Loop
-from connector.progress import progress_display
-from connector.report import Report
-from connector.server import Bind, HttpServer, TlsFiles, check_bind
 from connector.service import Service
+from connector.surface.http import Surface, build_app
+from connector.surface.progress import progress_display
+from connector.surface.report import Report
+from connector.surface.server import Bind, HttpServer, TlsFiles, check_bind
 from metrics.prometheus import PrometheusExporter
 
 LOOK_EVERY_S: Final = 0.1

@@ -25,10 +25,10 @@ from typing import Final, Protocol
 
 from accelerator.batch import Batch
 from checkpoints.positions import SnapshotSegment
-from connector.capacity import Grant, ReadCapacity
 from connector.clock import AwsTime, Clock
 from connector.errors import CorruptPage, SourceError, Unavailable
 from connector.retry import BACKOFF, Backoff
+from connector.snapshot.capacity import Grant, ReadCapacity
 from connector.source import ScanPage, TableDescription
 
 EVENTUAL_MARGIN_S: Final = 5.0

@@ -2,8 +2,8 @@
 
 Owns the lock around one shard graph, the calls that open and read shards, and the order of what is
 handed over. Any number of threads may call `step`: each call makes at most one request, outside the
-lock. Must not know which shard is next, or why: that is `connector.shards`; nor what becomes of a
-batch. All that the graph returns is offered under the lock, so that rows are committed in order.
+lock. Must not know which shard is next, or why: that is `shards`; nor what becomes of a batch. All
+that the graph returns is offered under the lock, so that rows are committed in order.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from accelerator.batch import Batch, empty_changes
 from checkpoints.positions import Gap, ShardCheckpoint
 from connector.clock import AwsTime, Clock
 from connector.errors import SourceError
-from connector.lineage import Listing, OpenIterator, PageRead, Progress, ReadPage, ShardView
-from connector.shards import ShardGraph
 from connector.source import ListedShard, RecordsPage, Source
+from connector.stream.lineage import Listing, OpenIterator, PageRead, Progress, ReadPage, ShardView
+from connector.stream.shards import ShardGraph
 
 FULL_PAGE_RECORDS: Final = 1000  # the most that GetRecords returns
 FULL_PAGE_BYTES: Final = 900_000  # near the 1 MB that ends a page earlier

@@ -1,6 +1,6 @@
 """Endpoints that mend rows: repair of single keys, and what becomes of dead letters.
 
-Owns their paths and documents; the work is `connector.single_keys`.
+Owns their paths and documents; the work is `connector.snapshot.single_keys`.
 
     POST /v1/datasets/{name}/repair                 {"keys": [DynamoDB JSON text, …]}
     GET  /v1/datasets/{name}/dead-letters
@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from connector.errors import ServiceError
-from connector.single_keys import SingleKeys
+from connector.snapshot.single_keys import SingleKeys
 
 MOST_KEYS = 10_000
 

@@ -1,9 +1,9 @@
 """DynamoDB and its streams over botocore: the boundary through which the source is read.
 
 Owns the clients, and the check that an answer is whole. botocore signs, resolves endpoints and
-finds credentials; its `before-parse` event hands over the body as it was received, and
-`connector.wire` cuts it. Never retries: loops do, and botocore's own retries would multiply their
-waits, and in `standard` mode deliver a corrupt page at last. Must not know what becomes of a page.
+finds credentials; its `before-parse` event hands over the body as it was received, and `wire` cuts
+it. Never retries: loops do, and botocore's own retries would multiply their waits, and in
+`standard` mode deliver a corrupt page at last. Must not know what becomes of a page.
 
 Every answer of status < 300 must have the length it announces, the CRC it announces, no content
 encoding, and a Date; else CorruptPage. botocore itself would turn a truncated answer, or the page
@@ -33,7 +33,8 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from checkpoints.positions import Position, PositionKind
-from connector import aws_codes, wire
+from connector.aws import codes as aws_codes
+from connector.aws import wire
 from connector.clock import Clock, SystemClock
 from connector.errors import (
     ConfigError,

@@ -1,10 +1,10 @@
 """The offset table and the segment bucket over botocore: the second boundary to AWS.
 
 Owns `checkpoints.kv.ItemStore` on DynamoDB and `checkpoints.object_store.ObjectStore` on S3.
-`connector.aws` is the boundary of the source; nothing else knows botocore. Nothing here retries: a
-second attempt that nobody sees would turn "created" into "exists". No call is made beyond GetItem,
-PutItem, UpdateItem, DeleteItem, Query on the table, and GetObject, PutObject, ListObjectsV2 under
-the pipeline's prefix. Must not know what items and objects mean.
+`source` is the boundary of the table and its stream; nothing else knows botocore. Nothing here
+retries: a second attempt that nobody sees would turn "created" into "exists". No call is made
+beyond GetItem, PutItem, UpdateItem, DeleteItem, Query on the table, and GetObject, PutObject,
+ListObjectsV2 under the pipeline's prefix. Must not know what items and objects mean.
 
 An answer of status 200 counts only with what AWS alone puts into it (a request id, an ETag, the new
 attributes): a proxy's page, or an empty body, is no answer.
@@ -34,7 +34,7 @@ from checkpoints.errors import (
 )
 from checkpoints.kv import Expected, Item, Scalar
 from checkpoints.object_store import PutOutcome
-from connector import aws_codes
+from connector.aws import codes as aws_codes
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from accelerator.database import Database
 from checkpoints.positions import KeyAttribute
-from connector.cells import Attribute, Column, number, of_cell, plain_text
 from connector.client import ServiceClient
+from connector.compare.cells import Attribute, Column, number, of_cell, plain_text
 from connector.errors import ServiceError
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"

@@ -1,7 +1,7 @@
 """What the settings make of an item before it is a row: attributes chosen, maps unnested, filtered.
 
 Owns the comparison's own reading of `include`, `exclude`, `unnest_depth` and `where`, apart from
-the accelerator's. A condition is put to a DuckDB of its own, over cells made by `connector.cells`.
+the accelerator's. A condition is put to a DuckDB of its own, over cells made by `cells`.
 Must not know the copy or the source.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from connector.cells import Attribute, Column, cell_of
+from connector.compare.cells import Attribute, Column, cell_of
 
 _JOINS_PATHS: Final = "."
 

@@ -21,7 +21,7 @@ from typing import Final
 from accelerator.database import Database
 from accelerator.errors import AcceleratorError, FileHeldByProcess
 from connector.config import Runtime
-from connector.findings import Finding, Verdict
+from connector.examine.findings import Finding, Verdict
 
 SUBJECT: Final = "runtime"
 LOW_HEADROOM_S: Final = 6 * 3600.0

@@ -1,7 +1,6 @@
 """The least privilege that a configuration needs, as an IAM policy document.
 
-Owns which action is needed for what. Pure. Must not know how a call is made; `connector.doctor`
-tries them.
+Owns which action is needed for what. Pure. Must not know how a call is made; `doctor` tries them.
 
 The label of a stream is a wildcard: a stream that is switched off and on has a new one, and a
 policy of the old label would deny it. ListStreams is not here: only `*` can be granted for it, and
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from connector.aws_stores import TABLE_ACTIONS
+from connector.aws.stores import TABLE_ACTIONS
 from connector.config import (
     Config,
     Dataset,

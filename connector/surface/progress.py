@@ -13,7 +13,7 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from connector.status import DatasetStatus, SnapshotStatus
+from connector.surface.status import DatasetStatus, SnapshotStatus
 
 _LINE_EVERY_S = 10.0
 _LINE_EVERY_RATIO = 0.1

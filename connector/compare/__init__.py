@@ -1,0 +1,1 @@
+"""Comparing source and copy item by item, independently of how the copy was made."""

@@ -1,0 +1,1 @@
+"""Reading the table itself: the scan, the capacity it may use, and single keys."""

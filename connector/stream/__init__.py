@@ -1,0 +1,1 @@
+"""Following a stream: which shard is read next, reading it, and finding its children."""
