@@ -24,7 +24,7 @@ from checkpoints.positions import (
     SnapshotSegment,
     SourceIdentity,
 )
-from connector.wire import cut_records, cut_scan
+from connector.aws.wire import cut_records, cut_scan
 
 SHARDS: Final = 16
 GROUP_PAGES: Final = 48

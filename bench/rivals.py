@@ -17,7 +17,7 @@ import pyarrow as pa
 from boto3.dynamodb.types import Binary, TypeDeserializer
 
 from bench.server import STREAM_ARN, TABLE, shard_id
-from connector.aws import AwsSettings, AwsSource
+from connector.aws.source import AwsSettings, AwsSource
 
 SCHEMA: Final = pa.schema(
     [

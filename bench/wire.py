@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from boto3.dynamodb.types import TypeDeserializer
 
-from connector.wire import cut_records, cut_scan
+from connector.aws.wire import cut_records, cut_scan
 
 ROUNDS = 60
 
