@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import duckdb
+
 from accelerator import gate_rules as rules
 from accelerator.growth import Sizes
 from accelerator.query_errors import QueryFailed, QueryRejected
@@ -58,7 +60,8 @@ def admit(
     tree = _parse(parser, sql)
     if tree is None:
         return _admit_pivot(parser, sql, visible)
-    walk = _Walk(visible, Sizes(parameters))
+    sizes = Sizes(parameters, patterns_run_away=duckdb.__version__.startswith("1."))
+    walk = _Walk(visible, sizes)
     try:
         walk.statement(tree)
     except RecursionError:
@@ -187,11 +190,13 @@ class _Walk:
     selects: int = 0
     references: int = 0
     inlined: int = 0
+    stars: int = 0
     lambdas: int = 0
+    subqueries: int = 0
 
     def statement(self, root: Node) -> None:
         self._visit(root, {})
-        self.sizes.check()
+        self.sizes.check(root)
 
     def _visit(self, value: object, scope: Scope) -> None:
         if isinstance(value, list):
@@ -212,8 +217,15 @@ class _Walk:
         if isinstance(kind, str):
             self._check_kind(node, kind, scope)
         is_lambda = node.get("class") == "LAMBDA"
+        is_subquery = node.get("class") == "SUBQUERY"
         self.lambdas += is_lambda
+        self.subqueries += is_subquery
         self._check_lambdas(node)
+        if self.subqueries > rules.MAX_SUBQUERY_DEPTH:
+            raise QueryRejected(
+                f"More than {rules.MAX_SUBQUERY_DEPTH} subqueries stand inside one another.",
+                hint="Put the inner ones into a WITH clause.",
+            )
         for key, child in node.items():
             if key == "function" and kind == "TABLE_FUNCTION":
                 # The call is judged as a table function; only what it is given is walked.
@@ -221,6 +233,7 @@ class _Walk:
             elif key != "cte_map":
                 self._visit(child, scope)
         self.lambdas -= is_lambda
+        self.subqueries -= is_subquery
 
     def _check_lambdas(self, node: Node) -> None:
         if node.get("class") != "LAMBDA":
@@ -279,6 +292,12 @@ class _Walk:
         if "function_name" in node:
             _check_function(node)
             self.sizes.function(node)
+        elif expression == "STAR":
+            self.stars += 1
+            if self.stars > rules.MAX_STARS:
+                raise QueryRejected(f"The statement has more than {rules.MAX_STARS} stars.")
+        elif expression == "CAST":
+            _check_type(node.get("type_expr") or node.get("cast_type"))
 
     def _count_reference(self) -> None:
         self.references += 1
@@ -332,6 +351,18 @@ def _check_function(node: Node) -> None:
     if name in rules.DENIED_FUNCTIONS or name.startswith(rules.DENIED_FUNCTION_PREFIXES):
         raise _function_refused(name)
     _check_qualifier(node, name)
+
+
+def _check_type(named: object) -> None:
+    """Raises QueryRejected for a type that is denied, also as a part of another."""
+    if isinstance(named, list):
+        for part in named:
+            _check_type(part)
+    elif isinstance(named, dict):
+        for part in named.values():
+            _check_type(part)
+    elif isinstance(named, str) and named.lower() in rules.DENIED_TYPES:
+        raise QueryRejected(f"The type {named} is not allowed here.", hint="Use JSON.")
 
 
 def _check_qualifier(node: Node, name: str) -> None:

@@ -47,7 +47,18 @@ DENIED_FUNCTIONS = frozenset(
         "json_execute_serialized_sql",
         "query",
         "query_table",
+        "json_deserialize_sql",
         "json_serialize_plan",
+        "json_serialize_sql",
+        # Their recursion follows the nesting of the text: a million brackets overflow the stack,
+        # and with it goes the process (2.0.1 and 1.5.5).
+        "json_contains",
+        "json_group_structure",
+        "json_structure",
+        # Each step can double what the last one gave: 36 elements make 64 GB, uncounted.
+        "array_reduce",
+        "list_reduce",
+        "reduce",
         # They read files, the environment, settings, secrets or other people's queries.
         "current_connection_id",
         "current_query",
@@ -76,8 +87,6 @@ DENIED_FUNCTIONS = frozenset(
         "remap_struct",
         "stats",
         "to_aggregate_state",
-        "variant_bytes_to_variant",
-        "variant_to_parquet_variant",
         "vector_type",
     }
 )
@@ -91,9 +100,14 @@ DENIED_FUNCTION_PREFIXES = (
     "quack_",
     "read_",
     "sniff_",
+    "st_",
     "test_",
+    "variant_",
     "write_",
 )
+
+# A cast of deeply nested JSON to VARIANT overflows the stack, as above.
+DENIED_TYPES = frozenset({"variant"})
 
 # Names of DuckDB's own catalogue views, which an unqualified name would find.
 HIDDEN_RELATION_PREFIXES = ("duckdb_", "pg_", "pragma_", "sqlite_")
@@ -124,13 +138,17 @@ MAX_RELATIONS = 40  # a join of 64: 3.5 s after the interrupt on 1.5.5
 MAX_NAME_PARTS = 64  # a.a.a… with 20,000 parts: minutes on 2.0.1
 MAX_LAMBDA_DEPTH = 6  # 16 nested lambdas: 1 s and 280 MB on 2.0.1
 MAX_ARROW_CHAIN = 16  # on 1.5.5 each `->` doubles the binder's work; 16 take 0.1 s
+MAX_SUBQUERY_DEPTH = 10  # EXISTS or scalar, inside one another: each doubles the work on 1.5.5
+MAX_STARS = 10  # 100 COLUMNS(*) over 1,000 columns: 7 s after the interrupt on 2.0.1
 MAX_GROUPING_SETS = 64  # cube of 10 columns: out of memory at 400 MB
 MAX_INLINED = 1_000  # relations in the plan after NOT MATERIALIZED CTEs are copied in
 MAX_EXPANSION = 20_000  # nodes after aliases and inlined CTEs are expanded: both double per step
 MAX_EXPRESSIONS = 5_000  # entries of one select list
 
 # One call of a scalar function cannot be interrupted, so its size is bounded before it runs.
-MAX_TEXT_GROWTH = 10_000  # characters: repeat, lpad, rpad
+MAX_TEXT_GROWTH = 1_000  # characters: repeat, lpad, rpad
 MAX_LIST_GROWTH = 100_000  # elements: range and generate_series as lists, list_resize
-MAX_VOLUME = 10**8  # repeats times the largest text times all long lists of one statement
+MAX_VOLUME = 10**7  # how many times larger than its input a value may become
+VOLUME_UNIT = 1_000  # characters of a constant that count as one
+MAX_WILDCARDS = 3  # of a LIKE with `_`, or a GLOB, where they run away
 MAX_FORMAT_DIGITS = 3  # width and precision in the formats of printf and format

@@ -1,8 +1,13 @@
 """How large one call or one expansion in a query can become, as far as its text tells.
 
 DuckDB interrupts between chunks, never inside one scalar call and never in its binder: repeat of
-1e9 runs for 10 s and more after its query was given up. What the text itself makes large is
-refused here; what the data makes large is left to the memory limit.
+1e9 runs for 10 s and more after its query was given up, and what a call builds on the way counts
+against no memory limit. What the text itself makes large is refused here; what the data makes
+large is left to the memory limit.
+
+Two measures. Each call that takes a size has that size bounded. And the whole statement has a
+volume, a bound of how much larger than its input a value in it can be: sizes multiply where calls
+stand inside one another, `x || x` counts twice, and a subquery multiplies what is around it.
 """
 
 from __future__ import annotations
@@ -19,35 +24,98 @@ Node = dict[str, Any]
 
 _TOO_LONG_NUMBER = Decimal("1e30")
 # function: index of the argument that says how many characters or elements come out
-_TEXT_SIZES = {"lpad": 1, "rpad": 1, "bitstring": 1, "to_base": 2}
-_LIST_SIZES = {"list_resize": 1, "array_resize": 1}
+_TEXT_SIZES = {
+    "repeat": 1,
+    "lpad": 1,
+    "rpad": 1,
+    "bitstring": 1,
+    "to_base": 2,
+    "approx_top_k": 1,
+    "reservoir_quantile": 2,
+}
+_LIST_SIZES = {"list_resize": 1, "array_resize": 1, "equi_width_bins": 2}
 _SERIES = frozenset({"range", "generate_series"})
 _FORMATS = frozenset({"printf", "format"})
-_UNITS_S = {
-    "to_microseconds": 1e-6,
-    "to_milliseconds": 1e-3,
-    "to_seconds": 1.0,
-    "to_minutes": 60.0,
-    "to_hours": 3600.0,
+_REPLACES = frozenset({"replace", "regexp_replace"})
+# Each turns one character into up to so many.
+_ENCODERS = {
+    "bin": 8,
+    "hex": 2,
+    "json_quote": 6,
+    "regexp_escape": 2,
+    "to_base64": 2,
+    "to_binary": 8,
+    "to_hex": 2,
+    "to_json": 6,
+    "url_encode": 3,
+}
+# What these give is as long as all they are given, together.
+_JOINERS = frozenset(
+    {
+        "||",
+        "array_append",
+        "array_cat",
+        "array_concat",
+        "array_prepend",
+        "array_value",
+        "concat",
+        "concat_ws",
+        "format",
+        "json_array",
+        "json_deep_merge",
+        "json_merge_patch",
+        "json_object",
+        "list_append",
+        "list_cat",
+        "list_concat",
+        "list_pack",
+        "list_prepend",
+        "list_value",
+        "list_zip",
+        "map",
+        "map_concat",
+        "printf",
+        "row",
+        "struct_concat",
+        "struct_insert",
+        "struct_pack",
+        "struct_update",
+    }
+)
+_PATTERNS = {
+    "~~": "%",
+    "!~~": "%",
+    "~~*": "%",
+    "!~~*": "%",
+    "like_escape": "%",
+    "not_like_escape": "%",
+    "ilike_escape": "%",
+    "not_ilike_escape": "%",
+    "~~~": "*",
 }
 
 
 class Sizes:
-    """Bounds of one statement, gathered while the gate walks its tree."""
+    """Bounds of one statement, gathered while the gate walks its tree.
 
-    def __init__(self, parameters: Sequence[Any] | Mapping[str, Any] | None) -> None:
+    `patterns_run_away`: this DuckDB matches LIKE and GLOB in a time that is a power of the number
+    of wildcards (1.5 does).
+    """
+
+    def __init__(
+        self, parameters: Sequence[Any] | Mapping[str, Any] | None, *, patterns_run_away: bool
+    ) -> None:
         if isinstance(parameters, Mapping):
             self._parameters = {str(key): value for key, value in parameters.items()}
         else:
             self._parameters = {str(n): value for n, value in enumerate(parameters or (), 1)}
-        self._repeats = 1
-        self._longest = 1
-        self._lists = 1
+        self._patterns_run_away = patterns_run_away
+        # By identity of the call's node, which lives as long as the tree.
+        self._factors: dict[int, int] = {}
 
-    def check(self) -> None:
-        """Raises QueryRejected when sizes that are legal one by one could multiply."""
-        if self._repeats * self._longest * self._lists > rules.MAX_VOLUME:
-            raise QueryRejected("The sizes that the statement asks for multiply to a huge result.")
+    def check(self, tree: Node) -> None:
+        """Raises QueryRejected when sizes that are legal one by one multiply beyond bounds."""
+        self._volume(tree)
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -55,26 +123,25 @@ class Sizes:
         """Raises QueryRejected for a scalar call whose result is huge, or cannot be foreseen."""
         name = str(node["function_name"]).lower()
         arguments = arguments_of(node)
-        if name == "repeat":
-            self._repeats *= max(1, self._bounded(name, arguments, 1, rules.MAX_TEXT_GROWTH))
-        elif name in _TEXT_SIZES:
-            size = self._bounded(name, arguments, _TEXT_SIZES[name], rules.MAX_TEXT_GROWTH)
-            self._longest = max(self._longest, size)
+        if name in _TEXT_SIZES:
+            self._bounded(node, arguments, _TEXT_SIZES[name], rules.MAX_TEXT_GROWTH)
         elif name in _LIST_SIZES:
-            self._list(self._bounded(name, arguments, _LIST_SIZES[name], rules.MAX_LIST_GROWTH))
+            self._bounded(node, arguments, _LIST_SIZES[name], rules.MAX_LIST_GROWTH)
         elif name in _SERIES:
-            self._series(name, arguments)
+            self._series(node, arguments)
         elif name in _FORMATS and arguments:
             self._format(name, arguments[0])
+        elif name in _REPLACES and len(arguments) >= 3:
+            self._factors[id(node)] = self._length(arguments[2])
+        elif name in _ENCODERS:
+            self._factors[id(node)] = _ENCODERS[name]
+        elif name in _PATTERNS and len(arguments) >= 2:
+            self._pattern(_PATTERNS[name], arguments[1])
 
-    def _list(self, length: int) -> None:
-        # Short lists are what people write side by side; only long ones multiply to trouble.
-        if length > 1000:
-            self._lists *= length
-
-    def _bounded(self, name: str, arguments: list[Node], index: int, limit: int) -> int:
+    def _bounded(self, node: Node, arguments: list[Node], index: int, limit: int) -> None:
+        name = node["function_name"]
         if index >= len(arguments):
-            return 0
+            return
         size = self._constant(arguments[index])
         if size is None:
             size = self._at_most(arguments[index])
@@ -85,36 +152,98 @@ class Sizes:
             )
         if not -limit <= size <= limit:
             raise QueryRejected(f"The size given to {name} is beyond {limit}.")
-        return int(abs(size))
+        self._factors[id(node)] = max(1, int(abs(size)))
 
-    def _series(self, name: str, arguments: list[Node]) -> None:
+    def _series(self, node: Node, arguments: list[Node]) -> None:
         bounds = [self._constant(argument) for argument in arguments[:3]]
         if len(bounds) == 1:
             bounds.insert(0, Decimal(0))
         known = [b for b in bounds if b is not None]
-        if len(known) < len(bounds):
+        if len(known) < len(bounds) or len(known) < 2:
             if any(abs(b) > 10**9 for b in known) or _is_fine_interval(arguments[2:3]):
-                raise self._series_refused(name)
+                raise self._series_refused(node)
             return
         start, stop, step = [*known, Decimal(1)][:3]
         length = abs((stop - start) / step) if step else Decimal(0)
         if length > rules.MAX_LIST_GROWTH:
-            raise self._series_refused(name)
-        self._list(int(length))
+            raise self._series_refused(node)
+        self._factors[id(node)] = max(1, int(length))
 
-    def _series_refused(self, name: str) -> QueryRejected:
+    @staticmethod
+    def _series_refused(node: Node) -> QueryRejected:
+        name = node["function_name"]
         return QueryRejected(
             f"The list made by {name} has more than {rules.MAX_LIST_GROWTH} elements.",
             hint=f"Use it as a table, which has no such bound: FROM {name}(…).",
         )
 
     def _format(self, name: str, pattern: Node) -> None:
-        text = _text_of(pattern)
+        text = self._text(pattern)
         if text is None:
             raise QueryRejected(f"The pattern given to {name} is no constant text.")
         digits = max((len(run) for run in re.findall(r"\d+", text)), default=0)
         if digits > rules.MAX_FORMAT_DIGITS or "*" in text or re.search(r"\{[^}]*\{", text):
             raise QueryRejected(f"The pattern given to {name} asks for too wide a field.")
+
+    def _pattern(self, wildcard: str, pattern: Node) -> None:
+        """On 1.5 `%_a%_a%_a%_b` on 3,000 characters runs for minutes, deaf to interrupts."""
+        if not self._patterns_run_away:
+            return
+        text = self._text(pattern)
+        if text is None:
+            raise QueryRejected(
+                "A LIKE or GLOB whose pattern is no constant cannot be interrupted.",
+                hint="Use regexp_matches, contains, starts_with or ends_with.",
+            )
+        is_simple = wildcard == "%" and "_" not in text
+        if not is_simple and text.count(wildcard) > rules.MAX_WILDCARDS:
+            raise QueryRejected(
+                f"The pattern has more than {rules.MAX_WILDCARDS} wildcards {wildcard!r}.",
+                hint="Use regexp_matches.",
+            )
+
+    # -- the volume -----------------------------------------------------------------------------
+
+    def _volume(self, value: object) -> int:
+        """How much larger than the input a value in this part of the tree can be."""
+        if isinstance(value, list):
+            return max((self._volume(item) for item in value), default=1)
+        if not isinstance(value, dict):
+            return 1
+        if value.get("class") == "CONSTANT" or value.get("class") == "PARAMETER":
+            return max(1, self._length(value) // rules.VOLUME_UNIT)
+        if "function_name" in value:
+            volume = self._of_call(value)
+        elif "cte_map" in value:
+            volume = self._of_query(value)
+        elif value.get("type") == "JOIN":
+            volume = self._volume(value.get("left")) * self._volume(value.get("right"))
+        else:
+            volume = max((self._volume(child) for child in value.values()), default=1)
+        if volume > rules.MAX_VOLUME:
+            raise QueryRejected("The sizes that the statement asks for multiply to a huge result.")
+        return volume
+
+    def _of_query(self, node: Node) -> int:
+        """What CTEs and FROM build, SELECT and WHERE can take in and enlarge again."""
+        volume = self._volume(node.get("from_table"))
+        for entry in (node["cte_map"] or {}).get("map", ()):
+            volume *= self._volume(entry)
+        rest = [v for key, v in node.items() if key not in ("cte_map", "from_table")]
+        return volume * self._volume(rest)
+
+    def _of_call(self, node: Node) -> int:
+        name = str(node["function_name"]).lower()
+        parts = [self._volume(argument) for argument in arguments_of(node)]
+        if node.get("is_operator") and name not in _JOINERS:
+            # A number or a truth value, however large what it was made of.
+            return 1
+        if name in _JOINERS:
+            return max(1, sum(parts))
+        volume = self._factors.get(id(node), 1)
+        for part in parts:
+            volume *= part
+        return volume
 
     # -- constants ------------------------------------------------------------------------------
 
@@ -167,6 +296,25 @@ class Sizes:
             return None
         known = [c for c in map(self._constant, arguments_of(node)) if c is not None]
         return min(known) if known else None
+
+    def _text(self, node: Node) -> str | None:
+        """The text of a constant or a parameter; None for anything else."""
+        while node.get("class") == "CAST":
+            node = node["child"]
+        if node.get("class") == "PARAMETER":
+            value = self._parameters.get(str(node.get("identifier")))
+            return value if isinstance(value, str) else None
+        if node.get("class") != "CONSTANT":
+            return None
+        literal = node.get("literal")
+        if literal is not None:
+            return str(literal.get("text", ""))
+        raw = (node.get("value") or {}).get("value")
+        return raw if isinstance(raw, str) else None
+
+    def _length(self, node: Node) -> int:
+        """Characters of a constant text, 1 for what is none."""
+        return max(1, len(self._text(node) or ""))
 
     # -- what doubles in the binder --------------------------------------------------------------
 
@@ -243,18 +391,8 @@ def _as_number(value: object) -> Decimal | None:
     return None
 
 
-def _text_of(node: Node) -> str | None:
-    if node.get("class") != "CONSTANT":
-        return None
-    literal = node.get("literal")
-    if literal is not None:
-        return str(literal.get("text", ""))
-    raw = (node.get("value") or {}).get("value")
-    return raw if isinstance(raw, str) else None
-
-
 def _is_fine_interval(arguments: list[Node]) -> bool:
-    """True for a constant step below one hour: over years it makes a huge list."""
+    """True for a constant step below a minute: over years it makes a huge list."""
     if not arguments:
         return False
     node = arguments[0]
@@ -266,5 +404,6 @@ def _is_fine_interval(arguments: list[Node]) -> bool:
             "to_milliseconds",
             "to_seconds",
         )
-    text = (_text_of(node) or "").lower()
+    literal = node.get("literal") or node.get("value") or {}
+    text = str(literal.get("text") or literal.get("value") or "").lower()
     return any(unit in text for unit in ("second", "micros", "millis", "us", "ms"))

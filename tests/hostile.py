@@ -287,6 +287,36 @@ _HUGE = [
     "SELECT sleep_ms(60000)",
     "SELECT pg_sleep(60)",
     "SELECT pg_catalog.pg_sleep(60)",
+    "SELECT length(list_reduce(list_transform(range(36), lambda x: 'a'), lambda a, x: a || a))",
+    "SELECT reduce([1, 2], lambda a, x: a + x)",
+    "SELECT " + "replace(" * 10 + "'a'" + ", 'a', 'aaaaaaaaaa')" * 10,
+    "SELECT " + "hex(" * 40 + "'a'" + ")" * 40,
+    "SELECT x FROM "
+    + "(SELECT x || x AS x FROM " * 36
+    + "(SELECT name AS x FROM orders)"
+    + ")" * 36,
+    "WITH a0 AS (SELECT 'a' AS x)"
+    + "".join(f", a{n + 1} AS (SELECT x || x AS x FROM a{n})" for n in range(36))
+    + " SELECT length(x) FROM a36",
+    "SELECT " + "list_transform(" * 40 + "['a']" + ", lambda x: x || x)" * 40,
+    (
+        "SELECT list_transform(range(1000), lambda x: "
+        "list_transform(range(1000), lambda y: range(1000)))"
+    ),
+    "SELECT json_structure(string_agg('[', '') || string_agg(']', '')) FROM range(1000000)",
+    "SELECT json_group_structure('[]')",
+    "SELECT json_contains(string_agg('[', '') || string_agg(']', ''), '1') FROM range(1000000)",
+    "SELECT (string_agg('[', '') || string_agg(']', ''))::JSON::VARIANT FROM range(1000000)",
+    "SELECT TRY_CAST('[]' AS VARIANT[])",
+    "SELECT CAST(doc AS STRUCT(a VARIANT)) FROM orders",
+    "SELECT variant_normalize(doc) FROM orders",
+    "SELECT st_geomfromwkb('\\x00'::BLOB)",
+    "SELECT reservoir_quantile(id, 0.5, 2000000000) FROM orders",
+    "SELECT approx_top_k(id, 999999) FROM orders",
+    "SELECT equi_width_bins(0, 1, 1000000000, true)",
+    "SELECT " + "(SELECT 1 + " * 24 + "1" + ")" * 24,
+    "SELECT 1 WHERE " + "EXISTS (SELECT 1 WHERE " * 24 + "true" + ")" * 24,
+    "SELECT " + ", ".join(["COLUMNS(*) + 1"] * 100) + " FROM orders",
 ]
 
 _BROKEN = [

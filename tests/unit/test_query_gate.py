@@ -243,3 +243,51 @@ def test_a_connection_of_its_own_parses(database: Database) -> None:
     parser = duckdb.connect()
     assert admit(parser, "FROM orders", VISIBLE).relations == {"orders"}
     parser.close()
+
+
+RUN_AWAY = [
+    "SELECT * FROM orders WHERE name LIKE '%_a%_a%_a%_a%_b'",
+    "SELECT * FROM orders WHERE name NOT ILIKE '%_a%_a%_a%_b'",
+    "SELECT * FROM orders WHERE name LIKE '%_a%_a%_a%_b' ESCAPE '!'",
+    "SELECT * FROM orders WHERE name GLOB '*a*a*a*b'",
+    "SELECT * FROM orders WHERE name LIKE $1",
+    "SELECT * FROM orders WHERE name LIKE name",
+    "SELECT * FROM orders WHERE name LIKE (SELECT max(name) FROM orders)",
+]
+
+
+@pytest.mark.parametrize("sql", RUN_AWAY)
+def test_patterns_that_run_away_are_refused_where_they_do(database: Database, sql: str) -> None:
+    """On 1.5 a LIKE can run for minutes, deaf to interrupts; on 2.0 it does not."""
+    cursor = database.cursor()
+    if duckdb.__version__.startswith("1."):
+        with pytest.raises(QueryRejected, match="pattern"):
+            admit(cursor, sql, VISIBLE, ["%_a%_a%_a%_a%_b"])
+    else:
+        admit(cursor, sql, VISIBLE, ["%_a%_a%_a%_a%_b"])
+    cursor.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM orders WHERE name LIKE '%a%b%c%d%e%f%'",
+        "SELECT * FROM orders WHERE name LIKE '%_id%'",
+        "SELECT * FROM orders WHERE name ILIKE 'na_e%'",
+        "SELECT * FROM orders WHERE name GLOB 'n*[0-9]'",
+        "SELECT * FROM orders WHERE name LIKE $1",
+        "SELECT repeat(name, 1000), lpad(name, 100), rpad(name, 100) FROM orders",
+        "SELECT list_transform(range(1000), lambda x: x || '-' || x)",
+        "SELECT a || b || c FROM (SELECT name || id AS a, name AS b, 'x' AS c FROM orders)",
+        "SELECT replace(replace(replace(name, '&', '&amp;'), '<', '&lt;'), '\"', '') FROM orders",
+        "SELECT " + " UNION ALL SELECT ".join(["lpad('a', 30)"] * 20),
+        "SELECT " + ", ".join(f"lpad(name, {n})" for n in range(10, 60)) + " FROM orders",
+        "SELECT " + " + ".join(["id"] * 200) + " FROM (SELECT id + id + id AS id FROM orders)",
+        "SELECT (SELECT max(id) FROM orders WHERE id < (SELECT max(id) FROM orders))",
+    ],
+)
+def test_ordinary_sizes_are_no_matter(database: Database, sql: str) -> None:
+    """What people build from texts and lists stays far below the bounds."""
+    cursor = database.cursor()
+    admit(cursor, sql, VISIBLE, ["%abc%"])
+    cursor.close()
