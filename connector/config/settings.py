@@ -369,7 +369,10 @@ class Runtime:
         environment=("SKIPPR_DATA_DIR",),
     )
     memory_limit_bytes: int = _setting(
-        "memory_limit", size(64_000_000), "1GB", "Memory that DuckDB may use."
+        "memory_limit",
+        size(64_000_000),
+        "1GB",
+        "Memory of the process; DuckDB gets four tenths of it, and up to 400 MB if that is less.",
     )
     secrets_dir: Path = _setting(
         "secrets_dir", PATH, "/run/secrets", "Directory whose files are secrets by their names."

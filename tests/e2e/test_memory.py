@@ -20,7 +20,7 @@ def _peak_bytes(data_dir: Path, rows: int) -> int:
     with Canned(rows=rows, shards=SHARDS) as server:
         server.prepare(shards=SHARDS, pages=600, records=RECORDS_A_PAGE)
         product = Product(
-            data_dir, server.url, params={"scan_interval": "0s"}, memory_limit="192MB"
+            data_dir, server.url, params={"scan_interval": "0s"}, memory_limit="1GB"
         )
         with product:
             product.wait(lambda: product.get("/health")[0] == 200, 60)
