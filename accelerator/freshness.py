@@ -1,7 +1,8 @@
 """How old the rows of a query are, read in the query's own transaction.
 
 Owns the two questions every query asks of the system tables before it runs: which relations a user
-may name, and what state and as-of time the datasets it names have.
+may name, and what state and as-of time the datasets it names have; and what a query may demand of
+them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,36 @@ class Freshness:
 
     state: str | None = None
     as_of_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How fresh the rows must be, on AWS time. A query waits for it without taking a slot.
+
+    min_as_of_ms       every change before this time must be in the rows
+    max_staleness_ms   every change older than this must be in the rows
+    wait_s             how long to wait for it; the query's time limit where None
+    """
+
+    min_as_of_ms: int | None = None
+    max_staleness_ms: int | None = None
+    wait_s: float | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.min_as_of_ms is not None or self.max_staleness_ms is not None
+
+    def as_of_ms(self, now_ms: int | None) -> int | None:
+        """The as-of time that is demanded now; None when AWS time is not known yet."""
+        times = [] if self.min_as_of_ms is None else [self.min_as_of_ms]
+        if self.max_staleness_ms is not None:
+            if now_ms is None:
+                return None
+            times.append(now_ms - self.max_staleness_ms)
+        return max(times, default=0)
+
+
+NO_DEMAND = Demand()
 
 
 def visible_relations(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, str]:

@@ -30,10 +30,17 @@ from accelerator.errors import (
     Retry,
     translate,
 )
-from accelerator.freshness import Freshness, read_freshness, visible_relations
+from accelerator.freshness import (
+    NO_DEMAND,
+    Demand,
+    Freshness,
+    read_freshness,
+    visible_relations,
+)
 from accelerator.gate import admit
 from accelerator.query_errors import (
     DataUnavailable,
+    NotFreshEnough,
     QueryCancelled,
     QueryError,
     QueryFailed,
@@ -43,7 +50,17 @@ from accelerator.query_errors import (
 )
 from accelerator.query_slots import QueryLimits, Slots, Stop
 
-__all__ = ["Freshness", "Query", "QueryLimits", "QueryReport", "QueryRunner", "Readers"]
+__all__ = [
+    "Demand",
+    "Freshness",
+    "Query",
+    "QueryLimits",
+    "QueryReport",
+    "QueryRunner",
+    "Readers",
+]
+
+_LOOK_EVERY_S = 0.05
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
@@ -87,6 +104,7 @@ class _Room:
     observer: Callable[[QueryReport], None] | None
     on_fatal: Callable[[AcceleratorError], None] | None
     live: Callable[[], Mapping[str, Freshness]]
+    now_ms: Callable[[], int | None]
 
 
 class QueryRunner:
@@ -94,7 +112,8 @@ class QueryRunner:
 
     `observer` is called once per query when it is over, from whatever thread ended it. `on_fatal`
     is called when DuckDB gave up on the open database: the owner reopens it. `live` is asked right
-    before a query's transaction begins, for the state and the as-of time of each dataset.
+    before a query's transaction begins, for the state and the as-of time of each dataset; `now_ms`
+    is AWS time.
     """
 
     def __init__(
@@ -106,14 +125,24 @@ class QueryRunner:
         observer: Callable[[QueryReport], None] | None = None,
         on_fatal: Callable[[AcceleratorError], None] | None = None,
         live: Callable[[], Mapping[str, Freshness]] = dict,
+        now_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.limits = limits
         self._slots = Slots(limits, monotonic_s)
-        self._room = _Room(readers, limits, self._slots, monotonic_s, observer, on_fatal, live)
+        self._room = _Room(
+            readers, limits, self._slots, monotonic_s, observer, on_fatal, live, now_ms
+        )
 
-    def open(self, sql: str, parameters: Parameters = None, *, surface: str = "internal") -> Query:
+    def open(
+        self,
+        sql: str,
+        parameters: Parameters = None,
+        *,
+        surface: str = "internal",
+        demand: Demand = NO_DEMAND,
+    ) -> Query:
         """A query that has not started; `start` it, read it, close it (or use it in `with`)."""
-        return Query(self._room, sql, parameters, surface)
+        return Query(self._room, sql, parameters, surface, demand)
 
     @property
     def running(self) -> int:
@@ -140,7 +169,9 @@ class Query:
     how old they are.
     """
 
-    def __init__(self, room: _Room, sql: str, parameters: Parameters, surface: str) -> None:
+    def __init__(
+        self, room: _Room, sql: str, parameters: Parameters, surface: str, demand: Demand
+    ) -> None:
         self.sql = sql
         self.surface = surface
         self.rows = 0
@@ -150,6 +181,8 @@ class Query:
         self.freshness = Freshness()
         self._room = room
         self._parameters = parameters
+        self._demand = demand
+        self._woken = threading.Event()
         # `_in_use` is held by the thread that is inside DuckDB, `_guard` only for a moment.
         self._in_use = threading.Lock()
         self._guard = threading.Lock()
@@ -180,6 +213,8 @@ class Query:
         """
         with self._ended_by_errors():
             self.raise_if_stopped()
+            if self._demand.is_any:
+                self._await_freshness()
             self._room.slots.take(self)
             with self._in_use:
                 self.raise_if_stopped()
@@ -188,6 +223,7 @@ class Query:
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 verdict = admit(cursor, self.sql, visible_relations(cursor), self._parameters)
                 self.freshness = read_freshness(cursor, verdict.relations, live)
+                self._check_freshness()
                 self.raise_if_stopped()
                 self._reader, self.column_types = _execute(
                     cursor, self.sql, self._parameters, self._room.limits.batch_rows
@@ -251,6 +287,7 @@ class Query:
                     self._end()
             finally:
                 self._in_use.release()
+        self._woken.set()
         self._room.slots.wake()
 
     def raise_if_stopped(self) -> None:
@@ -259,6 +296,51 @@ class Query:
             raise self._stopped()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _await_freshness(self) -> None:
+        """Waits until the datasets of the query are as fresh as demanded.
+
+        Raises:
+            NotFreshEnough: they did not become so in time
+        """
+        room, demand = self._room, self._demand
+        wait_s = room.limits.timeout_s if demand.wait_s is None else demand.wait_s
+        deadline_s = room.monotonic_s() + min(wait_s, room.limits.timeout_s)
+        cursor = room.readers.cursor()
+        try:
+            verdict = admit(cursor, self.sql, visible_relations(cursor), self._parameters)
+            while True:
+                self.freshness = read_freshness(cursor, verdict.relations, room.live())
+                if self._is_fresh():
+                    return
+                left_s = deadline_s - room.monotonic_s()
+                if left_s <= 0:
+                    raise self._not_fresh()
+                self._woken.wait(min(left_s, _LOOK_EVERY_S))
+                self.raise_if_stopped()
+        finally:
+            cursor.close()
+
+    def _check_freshness(self) -> None:
+        """Between the wait and the query's snapshot the dataset may have been loaded anew."""
+        if self._demand.is_any and not self._is_fresh():
+            raise self._not_fresh()
+
+    def _is_fresh(self) -> bool:
+        demanded_ms = self._demand.as_of_ms(self._room.now_ms())
+        as_of_ms = self.freshness.as_of_ms
+        return demanded_ms is not None and as_of_ms is not None and as_of_ms >= demanded_ms
+
+    def _not_fresh(self) -> NotFreshEnough:
+        demanded_ms = self._demand.as_of_ms(self._room.now_ms())
+        as_of_ms = self.freshness.as_of_ms
+        if as_of_ms is None:
+            return NotFreshEnough("How fresh the rows are is not proved yet.")
+        if demanded_ms is None:
+            return NotFreshEnough("AWS time is not known yet, so no staleness can be promised.")
+        return NotFreshEnough(
+            f"The rows are complete {demanded_ms - as_of_ms} ms short of the demanded time."
+        )
 
     def _open_cursor(self) -> duckdb.DuckDBPyConnection:
         cursor = self._room.readers.cursor()

@@ -9,6 +9,7 @@ AcceleratorError
     ├── QueryOutOfMemory     stopped because memory ran short
     ├── ResultTooLarge       more rows than max_rows
     ├── TooManyQueries       no slot became free in time; nothing ran
+    ├── NotFreshEnough       the copy did not reach the demanded time in time; nothing ran
     └── DataUnavailable      the data file is closed or being reopened; nothing is wrong with it
 """
 
@@ -67,6 +68,15 @@ class TooManyQueries(QueryError):
     http_status = 429
     retry = Retry.BACKOFF
     default_hint = "Try again in a moment, or raise runtime.query.max_concurrent."
+
+
+class NotFreshEnough(QueryError):
+    code = "not_fresh"
+    http_status = 503
+    retry = Retry.BACKOFF
+    default_hint = (
+        "Try again, wait longer, or ask for less; /v1/status says what holds the copy up."
+    )
 
 
 class DataUnavailable(QueryError):

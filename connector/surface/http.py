@@ -12,12 +12,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import msgspec
@@ -36,6 +35,8 @@ from accelerator.query import Query, QueryRunner
 from accelerator.query_errors import QueryCancelled, QueryError, QueryFailed
 from accelerator.results import MEDIA_TYPES, Encoder, encoder_for
 from connector.errors import DynaduckError, UnknownDataset
+from connector.surface.compression import codec_for, compressed
+from connector.surface.demands import parse_demand
 from connector.surface.mending import Mending, mending_routes
 from connector.surface.parameters import decode_parameters
 from connector.surface.status import ServiceFacts, rfc3339
@@ -235,7 +236,8 @@ class _Endpoints:
                 f"There are: {', '.join(MEDIA_TYPES)}.",
             )
         sql, parameters = await _read_statement(request)
-        query = self._queries.open(sql, parameters, surface="http")
+        demand = parse_demand(request.query_params)
+        query = self._queries.open(sql, parameters, surface="http", demand=demand)
         try:
             await _unless_gone(request, query, lambda: self._in_thread(query.start))
             encoder = make_encoder(query.schema, query.column_types)
@@ -246,10 +248,10 @@ class _Endpoints:
             raise
         headers = {"content-type": make_encoder.content_type, **_freshness(query)}
         chunks = self._chunks(query, encoder, first)
-        codec = _codec_for(request.headers.get("accept-encoding", ""))
+        codec = codec_for(request.headers.get("accept-encoding", ""))
         if codec is not None:
             headers |= {"content-encoding": codec.name, "vary": "accept-encoding"}
-            chunks = _compressed(chunks, codec)
+            chunks = compressed(chunks, codec)
         return ResultStream(chunks, headers, query, self._queries.limits.timeout_s)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
@@ -376,89 +378,6 @@ def _freshness(query: Query) -> dict[str, str]:
     if query.freshness.as_of_ms is not None:
         headers["x-dynaduck-as-of"] = rfc3339(query.freshness.as_of_ms)
     return headers
-
-
-# -- compression ----------------------------------------------------------------------------------
-
-
-class _Codec(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def feed(self, data: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
-
-
-class _Gzip:
-    name = "gzip"
-
-    def __init__(self) -> None:
-        self._deflate = zlib.compressobj(5, zlib.DEFLATED, 31)
-
-    def feed(self, data: bytes) -> bytes:
-        return self._deflate.compress(data)
-
-    def finish(self) -> bytes:
-        return self._deflate.flush()
-
-
-class _Zstd:
-    name = "zstd"
-
-    def __init__(self) -> None:
-        self._sink = _Taken()
-        self._stream = pa.CompressedOutputStream(pa.PythonFile(self._sink, "w"), "zstd")
-
-    def feed(self, data: bytes) -> bytes:
-        self._stream.write(data)
-        return self._sink.take()
-
-    def finish(self) -> bytes:
-        self._stream.close()
-        return self._sink.take()
-
-
-class _Taken:
-    """A file that is emptied by reading it."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        return
-
-    def close(self) -> None:
-        self.closed = True
-
-    def take(self) -> bytes:
-        data = b"".join(self._parts)
-        self._parts.clear()
-        return data
-
-
-def _codec_for(accept_encoding: str) -> _Codec | None:
-    accepted = {}
-    for part in accept_encoding.split(","):
-        name, *options = (piece.strip().lower() for piece in part.split(";"))
-        accepted[name] = not any(o in ("q=0", "q=0.0", "q=0.00", "q=0.000") for o in options)
-    if accepted.get("zstd"):
-        return _Zstd()
-    if accepted.get("gzip"):
-        return _Gzip()
-    return None
-
-
-async def _compressed(chunks: AsyncIterator[bytes], codec: _Codec) -> AsyncIterator[bytes]:
-    async for chunk in chunks:
-        if data := codec.feed(chunk):
-            yield data
-    yield codec.finish()
 
 
 # -- answers --------------------------------------------------------------------------------------

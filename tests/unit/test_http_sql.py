@@ -223,6 +223,35 @@ def test_endless_statements_end(database: Database, sql: str) -> None:
         await_idle(served)
 
 
+def test_fresh_rows_are_given_or_refused_in_time(served: Served) -> None:
+    """A client names the Date of its write: it is in the rows, or the answer is 503."""
+    covered, later = "2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.679Z"
+    for asked, status in {
+        f"min_time={covered}": 200,
+        "min_time=Fri, 02 Jan 2026 03:04:04 GMT": 200,
+        "min_time=2026-01-02T03:04:04": 200,
+        "min_time=2026-01-02T04:04:04%2B01:00": 200,
+        f"min_time={later}&wait=0s": 503,
+        "min_time=Fri, 02 Jan 2026 03:04:05 GMT&wait=0s": 503,
+        "max_staleness=2s&wait=10ms": 503,
+    }.items():
+        path = "/v1/sql?" + asked.replace(" ", "%20")
+        reply = served.ask("POST", path, b"SELECT count(*) FROM orders")
+        assert reply.status == status, asked
+        if status == 503:
+            assert reply.error == "not_fresh"
+            assert reply.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    "asked", ["min_time=soon", "min_time=", "max_staleness=2", "wait=-1s", "min_time=1e99"]
+)
+def test_unreadable_demands_are_refused(served: Served, asked: str) -> None:
+    """A demand that is not understood is no demand that is met."""
+    reply = served.ask("POST", f"/v1/sql?{asked}", b"SELECT 1")
+    assert (reply.status, reply.error) == (400, "failed")
+
+
 def test_busy_is_429_with_a_time_to_wait(database: Database) -> None:
     """Beyond the documented limits a client is told to come again."""
     with serving(database, max_concurrent=1, max_waiting=0) as served:

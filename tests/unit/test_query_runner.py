@@ -14,14 +14,16 @@ import pytest
 
 from accelerator.database import Database
 from accelerator.errors import DatabaseInvalidated, translate
-from accelerator.freshness import Freshness
+from accelerator.freshness import Demand, Freshness
 from accelerator.query import Query, QueryLimits, QueryRunner
 from accelerator.query_errors import (
     DataUnavailable,
+    NotFreshEnough,
     QueryCancelled,
     QueryError,
     QueryFailed,
     QueryOutOfMemory,
+    QueryRejected,
     QueryTimeout,
     ResultTooLarge,
     TooManyQueries,
@@ -303,7 +305,7 @@ def test_an_error_in_the_middle_of_a_stream_is_an_error(database: Database) -> N
 
 def test_memory_that_runs_out_in_the_middle_is_told_apart(tmp_path: Path) -> None:
     """Out of memory after the first rows is told, though Arrow hands it on as mere text."""
-    long = " || ".join(["lpad(range::VARCHAR, 10000, 'x')"] * 4)
+    long = " || ".join(["lpad(range::VARCHAR, 1000, 'x')"] * 40)
     sql = f"SELECT CASE WHEN range < 200000 THEN 'a' ELSE {long} END FROM range(1000000)"
     with (
         data_file(tmp_path, memory_limit_bytes=60 * 2**20) as small,
@@ -384,3 +386,111 @@ def test_a_query_is_its_own_context(database: Database) -> None:
         with queries.open("SELECT 1") as query:
             assert isinstance(query, Query)
         assert query.next_batch() is None
+
+
+class Copy:
+    """A copy that is as fresh as the test says, and AWS time."""
+
+    def __init__(self, as_of_ms: int | None) -> None:
+        self.as_of_ms = as_of_ms
+        self.now_ms: int | None = AS_OF_MS + 10_000
+
+    def live(self) -> dict[str, Freshness]:
+        return {"orders": Freshness("Ready", self.as_of_ms)}
+
+    def aws_time_ms(self) -> int | None:
+        return self.now_ms
+
+
+def demanding(database: Database, copy: Copy, **limits: Any) -> QueryRunner:
+    return QueryRunner(database, QueryLimits(**limits), live=copy.live, now_ms=copy.aws_time_ms)
+
+
+@pytest.mark.parametrize(
+    ("demand", "is_met"),
+    [
+        (Demand(min_as_of_ms=AS_OF_MS), True),
+        (Demand(min_as_of_ms=AS_OF_MS + 1, wait_s=0), False),
+        (Demand(max_staleness_ms=10_000), True),
+        (Demand(max_staleness_ms=9_999, wait_s=0), False),
+        (Demand(min_as_of_ms=0, max_staleness_ms=9_999, wait_s=0), False),
+        (Demand(min_as_of_ms=AS_OF_MS + 1, max_staleness_ms=60_000, wait_s=0), False),
+    ],
+)
+def test_rows_are_as_fresh_as_demanded_or_refused(
+    database: Database, demand: Demand, is_met: bool
+) -> None:
+    """An answer that was to hold a write holds it, or there is no answer."""
+    queries = demanding(database, Copy(AS_OF_MS))
+    try:
+        with queries.open("FROM orders LIMIT 1", demand=demand) as query:
+            if is_met:
+                query.start()
+                assert query.next_batch() is not None
+            else:
+                with pytest.raises(NotFreshEnough) as refused:
+                    query.start()
+                assert refused.value.http_status == 503
+        assert queries.running == 0
+    finally:
+        queries.close()
+
+
+def test_a_demand_is_waited_for_without_a_slot(database: Database) -> None:
+    """Whoever waits for fresh rows keeps nobody from asking, and gets them when they are there."""
+    copy = Copy(AS_OF_MS)
+    queries = demanding(database, copy, max_concurrent=1)
+    try:
+        patient = queries.open("FROM orders LIMIT 1", demand=Demand(min_as_of_ms=AS_OF_MS + 5))
+        thread, outcome = in_background(patient.start)
+        for _ in range(3):
+            assert rows_of(queries, "SELECT 1") == [(1,)]
+        assert thread.is_alive()
+        copy.as_of_ms = AS_OF_MS + 5
+        thread.join()
+        assert outcome == [None]
+        assert patient.freshness.as_of_ms == AS_OF_MS + 5
+        patient.close()
+    finally:
+        queries.close()
+
+
+def test_a_patient_client_may_leave(database: Database) -> None:
+    """Cancelling ends the wait for fresh rows."""
+    queries = demanding(database, Copy(AS_OF_MS))
+    try:
+        patient = queries.open("FROM orders", demand=Demand(min_as_of_ms=AS_OF_MS * 2))
+        thread, outcome = in_background(patient.start)
+        patient.cancel()
+        thread.join()
+        assert isinstance(outcome[0], QueryCancelled)
+    finally:
+        queries.close()
+
+
+def test_no_staleness_is_promised_without_proof(database: Database) -> None:
+    """Before AWS time is known, or while a snapshot runs, nothing is fresh."""
+    copy = Copy(None)
+    queries = demanding(database, copy)
+    try:
+        with database.transaction() as cursor:
+            cursor.execute("UPDATE dynaduck.generations SET snapshot_state = 'scanning'")
+        with pytest.raises(NotFreshEnough, match="not proved"):
+            queries.open("FROM orders", demand=Demand(min_as_of_ms=1, wait_s=0)).start()
+        copy.as_of_ms, copy.now_ms = AS_OF_MS, None
+        with pytest.raises(NotFreshEnough, match="AWS time"):
+            queries.open("FROM orders", demand=Demand(max_staleness_ms=1, wait_s=0)).start()
+    finally:
+        queries.close()
+        with database.transaction() as cursor:
+            cursor.execute("UPDATE dynaduck.generations SET snapshot_state = 'done'")
+
+
+def test_a_hostile_statement_is_refused_before_it_waits(database: Database) -> None:
+    """The gate comes first: waiting is no way around it."""
+    queries = demanding(database, Copy(AS_OF_MS))
+    try:
+        with pytest.raises(QueryRejected):
+            queries.open("DROP VIEW orders", demand=Demand(min_as_of_ms=AS_OF_MS * 2)).start()
+    finally:
+        queries.close()
