@@ -57,6 +57,7 @@ class Sidecar:
             observer=self._count_query,
             on_fatal=self._reopen,
             live=report.freshness,
+            now_ms=self._aws_now_ms,
         )
         exporter = PrometheusExporter(self.service.recorder)
         token = _revealed(config.runtime.http.token)
@@ -107,6 +108,11 @@ class Sidecar:
         if any(replication.scanner is not None for replication in self.service.replications):
             self._shown_until_s = now_s + SHOWN_AFTER_S
         return now_s < self._shown_until_s
+
+    def _aws_now_ms(self) -> int | None:
+        """The latest that any dataset has seen; None before the first answer of AWS."""
+        seen = [r.aws_now_ms for r in self.service.replications]
+        return max((at_ms for at_ms in seen if at_ms is not None), default=None)
 
     def _watch_memory(self, now_s: float) -> float:
         """DuckDB has one memory limit for all: a query that takes it would starve the writer."""
