@@ -74,13 +74,16 @@ class Group:
         return pa.concat_tables(self._changes).drop_columns(["i"])
 
     def last_changes(self) -> pa.Table:
-        """Keys (h, k) of all changes; `source` then yields the last readable change of each."""
+        """Keys (h, k) of all that `source` then yields: the last readable change of each.
+
+        A key whose only changes are poison keeps its row: they are set aside, and told.
+        """
         if not self._has_keys:
             self._keyed = self._with_keys("changed", self._changes)
             self._scan_keyed = self._with_keys("scanned", [table for _, table in self._scans])
             self._has_keys = True
         self._last = self._last_per_key(self._keyed)
-        return self.touched_keys()
+        return self._last.select(["h", "k"]).cast(KEYS)
 
     def touched_keys(self) -> pa.Table:
         """Keys of all changes, whatever became of them."""

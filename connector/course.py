@@ -38,6 +38,7 @@ SCAN_GROUP_BYTES: Final = 14 * 1024 * 1024
 class Surroundings:
     """What every part of a course is built on.
 
+    count_rcu      counts read capacity units that a scan has cost
     ring_writer    wakes the applier: something is queued
     ring_readers   wakes pollers and scanners: something may be read
     reopen         told when DuckDB has given up on the file, without the writer's lock
@@ -50,6 +51,7 @@ class Surroundings:
     aws_time: AwsTime
     retention: Retention
     journal: Journal
+    count_rcu: Callable[[float], None]
     ring_writer: Callable[[], None]
     ring_readers: Callable[[], None]
     reopen: Callable[[], None]
@@ -140,6 +142,7 @@ class Course:
             consistent=around.settings.scan_consistent_read,
             capacity=ReadCapacity(around.settings.scan_max_rcu),
             aws_time=around.aws_time,
+            on_consumed=around.count_rcu,
         )
 
     # Steps, by any thread

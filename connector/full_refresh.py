@@ -138,6 +138,7 @@ class FullRefresh(Upkeep):
             consistent=self.settings.scan_consistent_read,
             capacity=ReadCapacity(self.settings.scan_max_rcu),
             aws_time=self._around.aws_time,
+            on_consumed=self._around.count_rcu,
         )
         self._scan = _Scan(scanner, queue)
         self._around.journal.load_begins("full refresh")

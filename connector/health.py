@@ -11,8 +11,8 @@ by what is broken, and after `unready_after` by what is late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeGuard
 
@@ -99,6 +99,7 @@ class Health:
     headroom_ms: int | None
     covered_until_ms: int | None
     shards_active: int
+    shard_lags_ms: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:
@@ -144,7 +145,8 @@ class HealthMonitor:
             self._has_been_ready = False
         errors, passing = self._troubles(facts, now_s)
         blocking = [*errors, *self._broken(facts)]
-        late = self._late(facts, most_ms)
+        # Who is halted waits for a person: that nothing is read is no second reason.
+        late = [] if facts.halted is not None else self._late(facts, most_ms)
         if self._is_ready:
             self._is_ready = not blocking and self._is_kept(most_ms, facts.aws_now_ms, now_s)
         else:
@@ -163,6 +165,7 @@ class HealthMonitor:
             headroom_ms,
             _covered_until_ms(facts),
             len(facts.shards),
+            dict(zip((view.shard_id for view in facts.shards), lags, strict=True)),
         )
 
     def _state(self, facts: Facts, has_errors: bool) -> DatasetState:
@@ -264,6 +267,8 @@ class HealthMonitor:
             broken.append(reasons.loop_failed(facts.failed_loops))
         if facts.rebuild_cause is not None:
             broken.append(reasons.rebuilding(facts.rebuild_cause))
+        elif facts.halted is not None:
+            pass
         elif not facts.is_positioned or facts.aws_now_ms is None:
             broken.append(reasons.starting())
         elif facts.loading is Loading.SCANNING:

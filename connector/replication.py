@@ -20,7 +20,7 @@ from accelerator.dataset import Applied, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
 from checkpoints.positions import Gap
 from connector.course import Course, Surroundings
-from connector.errors import DynaduckError, SourceError, StartRefused
+from connector.errors import DynaduckError, SourceError, StartRefused, TableNotFound
 from connector.examine.first_contact import check_access
 from connector.health import Facts
 from connector.reasons import Reason, Trouble
@@ -76,6 +76,7 @@ class Replication(Upkeep):
         self._rebuild_cause: str | None = None
         self._waits_for: Trouble | None = None
         self._forget_due_s = 0.0
+        self._table_gone_since_s: float | None = None
         super().__init__(around, writing, recorder, draw=draw)
 
     # Steps
@@ -508,6 +509,14 @@ class Replication(Upkeep):
         if course is None:
             return troubles
         facts = course.discovery.facts
+        if not facts.is_table_gone:
+            self._table_gone_since_s = None
+        else:
+            # Its stream stays readable for a day, so that no other call need fail.
+            now_s = self._around.clock.monotonic_s()
+            self._table_gone_since_s = self._table_gone_since_s or now_s
+            gone = TableNotFound(f"The table {self.settings.table} does not exist any more.")
+            troubles.append(Trouble.of(gone, self._table_gone_since_s))
         if facts.error is not None and facts.error_since_s is not None:
             troubles.append(Trouble.of(facts.error, facts.error_since_s, where="Listing shards"))
         if course.scanner is not None:

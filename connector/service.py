@@ -184,6 +184,7 @@ class Service:
             aws_time=aws_time,
             retention=retention,
             journal=journal,
+            count_rcu=recorder.consumed_rcu,
             ring_writer=self._work.ring,
             ring_readers=self._news.ring,
             reopen=self.try_reopen,

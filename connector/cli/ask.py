@@ -13,7 +13,7 @@ from rich.console import Console
 
 from accelerator.database import Database
 from accelerator.query_slots import QueryLimits
-from connector.cli.app import ConfigFile, Exit, app, configuration, exits
+from connector.cli.app import ConfigFile, Exit, app, configuration, exits, tell
 from connector.cli.sql_view import LocalQueries, QuerySource, RemoteQueries, ResultFormat, run_sql
 from connector.cli.status_view import print_status
 from connector.client import Address, ServiceClient, reachable_host
@@ -52,6 +52,11 @@ def sql(
 
     @contextmanager
     def file() -> Iterator[QuerySource]:
+        if url is not None:
+            raise ServiceUnreachable(
+                f"No service answers at {url}.",
+                hint="Without --url the configured service is asked, then the data file.",
+            )
         database = Database.open(
             runtime.replica_file, memory_limit_bytes=runtime.memory_limit_bytes, read_only=True
         )
@@ -82,7 +87,12 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="The whole document.")] = False,
 ) -> Exit:
     """Datasets, shards, snapshot, readiness and its reasons. Exit status 4: not ready."""
-    document = client_of(configuration(config, datasets_wanted=False), url).status()
+    client = client_of(configuration(config, datasets_wanted=False), url)
+    try:
+        document = client.status()
+    except ServiceUnreachable as error:
+        tell(error)
+        return Exit.NOT_READY
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:

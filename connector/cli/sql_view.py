@@ -58,6 +58,9 @@ class QuerySource(Protocol):
     def run(self, sql: str, media_type: str) -> AbstractContextManager[Rows]: ...
 
 
+NOT_RUNNING = "from the file, no service runs"
+
+
 class RemoteQueries:
     """Asks the running service."""
 
@@ -93,7 +96,8 @@ class LocalQueries:
 
                 as_of_ms = query.freshness.as_of_ms
                 as_of = None if as_of_ms is None else rfc3339(as_of_ms)
-                yield Rows(chunks(), query.freshness.state, as_of)
+                # What was stored last is no state of a copy that nobody keeps.
+                yield Rows(chunks(), NOT_RUNNING, as_of)
         finally:
             runner.close()
 

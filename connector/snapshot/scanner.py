@@ -144,6 +144,7 @@ class Scanner:
         consistent: bool = True,
         capacity: ReadCapacity | None = None,
         aws_time: AwsTime | None = None,
+        on_consumed: Callable[[float], None] = lambda _: None,
         backoff: Backoff = BACKOFF,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -153,6 +154,7 @@ class Scanner:
         self._sink = sink
         self._tickets = tickets
         self._aws_time = aws_time
+        self._on_consumed = on_consumed
         self._generation = generation
         self._fills = fills
         self._consistent = consistent
@@ -266,6 +268,7 @@ class Scanner:
             raise
         else:
             self._capacity.settle(grant, page.consumed_rcu)
+            self._on_consumed(page.consumed_rcu)
             self._hand_on(segment, ticket, page)
 
     def _hand_on(self, segment: SnapshotSegment, ticket: int, page: ScanPage) -> None:

@@ -107,7 +107,8 @@ class SingleKeys:
         with self._writing:
             self._letters.drop(list(keyed))
         self._replication.count_dead_letters()
-        return Replayed(len(keyed), outcome.dead_letters, len(letters) - len(keyed))
+        replayed = max(0, len(keyed) - outcome.dead_letters)
+        return Replayed(replayed, outcome.dead_letters, len(letters) - len(keyed))
 
     def drop(self) -> int:
         """Gives the dead letters up; how many."""

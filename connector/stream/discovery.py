@@ -28,6 +28,7 @@ LISTING_EVERY_S: Final = 60.0
 LISTING_SHARE: Final = 10  # a listing takes at most a tenth of the time
 WANTED_EVERY_S: Final = 1.0
 TABLE_EVERY_S: Final = 60.0
+GONE_TABLE_EVERY_S: Final = 5.0  # it may come back, or another take its name
 
 
 class Shards(Protocol):
@@ -264,6 +265,7 @@ class Discovery:
             table = self._source.describe_table()
         except TableNotFound:
             self.facts = replace(self.facts, is_table_gone=True)
+            self._next_table_s = now_s + min(self._table_every_s, GONE_TABLE_EVERY_S)
             raise
         self._aws_time.observe(table.at_ms)
         self.facts = replace(self.facts, table=table, is_table_gone=False)

@@ -20,6 +20,7 @@ from accelerator.freshness import Freshness
 from accelerator.sql import identifier
 from connector.course import Course
 from connector.errors import UnknownDataset
+from connector.health import Health
 from connector.service import Service
 from connector.stream.lineage import ShardView
 from connector.surface.status import (
@@ -133,7 +134,7 @@ class Report:
             changes_per_s=self._rate(replication.name, consumed or 0.0, now_s),
             shards_active=health.shards_active,
             snapshot=None if stored is None else _snapshot(stored, replication),
-            shards=() if course is None else _shards(course, aws_ms),
+            shards=() if course is None else _shards(course, health),
             gaps=() if stored is None else _gaps(stored),
             dead_letters=replication.open_dead_letters,
         )
@@ -191,11 +192,12 @@ def _snapshot(stored: StoredDataset, upkeep: Upkeep) -> SnapshotStatus:
     )
 
 
-def _shards(course: Course, aws_ms: int | None) -> tuple[ShardStatus, ...]:
-    return tuple(_shard(view, aws_ms) for view in course.reader.views(finished=True))
+def _shards(course: Course, health: Health) -> tuple[ShardStatus, ...]:
+    return tuple(_shard(view, health) for view in course.reader.views(finished=True))
 
 
-def _shard(view: ShardView, aws_ms: int | None) -> ShardStatus:
+def _shard(view: ShardView, health: Health) -> ShardStatus:
+    """Its lag is the one that the verdict rests on: none for a shard that is proved idle."""
     committed = view.committed
     position = committed.position if committed is not None else view.position
     covered_ms = view.covered_until_ms
@@ -206,7 +208,7 @@ def _shard(view: ShardView, aws_ms: int | None) -> ShardStatus:
         position=position.encode(),
         sequence_number=position.sequence_number,
         records=committed.records if committed is not None else 0,
-        lag_ms=None if covered_ms is None or aws_ms is None else max(0, aws_ms - covered_ms),
+        lag_ms=health.shard_lags_ms.get(view.shard_id),
         covered_until_ms=covered_ms,
         error=None if view.error is None else str(view.error),
     )

@@ -88,6 +88,7 @@ class SimulatedService:
             aws_time=AwsTime(time),
             retention=Retention(),
             journal=Journal(history, settings.name, time.monotonic_s),
+            count_rcu=lambda _: None,
             ring_writer=self._ring_writer,
             ring_readers=self._ring_readers,
             reopen=self._reopen,
