@@ -12,7 +12,7 @@ SOAK_ARGS ?=
 BENCH_ARGS ?=
 MUTANTS ?=
 
-.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs check-deploy situations mutants requirements constraints clean
+.PHONY: help venv demo test test-duckdb155 soak lint format bench bench-quick docs check-deploy check-page situations mutants requirements constraints clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -87,6 +87,10 @@ check-deploy: venv ## Alerts by promtool (each must fire), the compose file and 
 	  unit=$$(mktemp -d)/dynaduck.service && sed 's|/opt/dynaduck/bin/dynaduck|/bin/true|' deploy/systemd/dynaduck.service > $$unit \
 	  && systemd-analyze verify $$unit && echo "dynaduck.service is valid"; \
 	else echo "dynaduck.service is not checked: no systemd-analyze here"; fi
+
+check-page: venv ## The status page in Chromium, in each state; screenshots in build/page
+	@$(BIN)/python -c 'import playwright' || { echo "check-page needs playwright (pip install playwright) and chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/browser/page_check.py $(PYTEST_ARGS)
 
 situations: venv ## The tests of the public reports, and the numbers that have none
 	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)

@@ -315,7 +315,8 @@ class ResultStream(Response):
                     piece = chunk[start : start + _PIECE_BYTES]
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         except QueryError as error:
-            log.warning("a result broke off", error=error, rows=self._query.rows)
+            if not isinstance(error, QueryCancelled):
+                log.warning("a result broke off", error=error, rows=self._query.rows)
         else:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -1,0 +1,231 @@
+"""The status page in a real browser, in each state; `make check-page` runs it.
+
+Needs Chromium and playwright, which no other test does: so it is collected only when it is named.
+Screenshots go to build/page, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelerator.database import Database
+from connector.health import DatasetState
+from connector.reasons import Reason
+from connector.surface.server import Bind
+from connector.surface.status import (
+    DatasetStatus,
+    GapStatus,
+    ServiceStatus,
+    ShardStatus,
+    SnapshotStatus,
+)
+from tests.http_builder import READY, Served, serving
+from tests.query_builder import AS_OF_MS, data_file
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "page"
+TOKEN = "sesame"
+EVIL = "<img src=x onerror=\"document.title='owned'\">"
+
+LINEAGE = tuple(
+    ShardStatus(
+        f"shardId-{n:020d}-abcdef{n:02d}",
+        f"shardId-{(n - 1) // 2:020d}-abcdef{(n - 1) // 2:02d}" if n else None,
+        "finished" if n < 7 else "reading",
+        "AFTER_SEQUENCE_NUMBER",
+        "1" * 30,
+        n * 1000,
+        n * 10,
+        AS_OF_MS,
+    )
+    for n in range(15)
+)
+STATES = {
+    "ready": replace(READY, shards=LINEAGE, shards_active=8, changes_per_s=1234.0),
+    "snapshotting": DatasetStatus(
+        "orders",
+        "orders-table",
+        DatasetState.SNAPSHOTTING,
+        (Reason("snapshot_running", "The first snapshot is at 42 %.", "Wait."),),
+        rows=420,
+        snapshot=SnapshotStatus(
+            "scanning", segments_total=8, segments_done=3, items=420, ratio=0.42, eta_s=75.0
+        ),
+    ),
+    "lagging": replace(
+        READY,
+        state=DatasetState.LAGGING,
+        lag_max_ms=12_345,
+        reasons=(Reason("behind", "Shard s-1 is 12 s behind.", "Look for throttling."),),
+    ),
+    "error": DatasetStatus(
+        EVIL,
+        EVIL,
+        DatasetState.ERROR,
+        (
+            Reason("trimmed", "The position has left the stream.", "Run `dynaduck refresh`."),
+            Reason("dead_letters", "3 records could not be applied.", "List them.", blocks=False),
+        ),
+        dead_letters=3,
+        is_paused=True,
+        gaps=(GapStatus("shardId-1", None, EVIL, AS_OF_MS),),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    assert path is not None, "no Chromium: install it, or name it in CHROMIUM"
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    with import_module("playwright.sync_api").sync_playwright() as play:
+        launched = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    with data_file(tmp_path_factory.mktemp("page")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def served(database: Database) -> Iterator[Served]:
+    with serving(database) as surface:
+        yield surface
+
+
+@contextmanager
+def page_of(browser: Any, served: Served, **look: Any) -> Iterator[Any]:
+    """The page, loaded; nothing it says on the console or throws is allowed."""
+    context = browser.new_context(**look)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"http://127.0.0.1:{served.server.port}/")
+    page.locator("#verdict:not(:text('connecting'))").wait_for()
+    yield page
+    context.close()
+    # Chromium notes every refused request; that of a refused query is wanted.
+    assert [line for line in said if "403 (Forbidden)" not in line] == []
+
+
+def shows(page: Any, selector: str, text: str) -> None:
+    """Waits until the element says so. The page's policy forbids scripts that a test brings."""
+    page.locator(selector, has_text=text).wait_for()
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_each_state_is_shown_with_its_reasons(
+    browser: Any, served: Served, state: str, scheme: str
+) -> None:
+    """An operator sees state, reasons and remedies at once, by day and by night."""
+    dataset = STATES[state]
+    served.facts.told = ServiceStatus("1.2.3", (dataset,), data_file_bytes=123_456_789)
+    with page_of(browser, served, color_scheme=scheme) as page:
+        text = page.inner_text("#datasets")
+        assert dataset.state.value in text
+        for reason in dataset.reasons:
+            assert reason.sentence in text
+            assert reason.remedy in text
+        is_ready = dataset.state is DatasetState.READY
+        assert (page.inner_text("#verdict") == "ready") is is_ready
+        assert page.title() == f"{'ready' if is_ready else 'not ready'} · dynaduck"
+        assert page.locator("img").count() == 0
+        page.wait_for_timeout(2_500)
+        page.screenshot(path=str(SCREENSHOTS / f"{state}-{scheme}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_phone_shows_it_without_scrolling_sideways(
+    browser: Any, served: Served, state: str
+) -> None:
+    """Nothing is wider than 360 points."""
+    served.facts.told = ServiceStatus("1.2.3", (STATES[state],))
+    with page_of(browser, served, viewport={"width": 360, "height": 740}) as page:
+        page.fill("#sql", "FROM orders LIMIT 20")
+        page.click("#run")
+        page.wait_for_selector("#result td")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.screenshot(path=str(SCREENSHOTS / f"{state}-phone.png"), full_page=True)
+
+
+def test_it_follows_without_reloading(browser: Any, served: Served) -> None:
+    """A state that changes shows within a few seconds; so does a service that is gone."""
+    with page_of(browser, served) as page:
+        assert page.inner_text("#verdict") == "ready"
+        served.facts.told = ServiceStatus("1.2.3", (STATES["error"],))
+        page.locator("#verdict.bad").wait_for()
+        served.facts.told = ServiceStatus("1.2.3")
+        shows(page, "#verdict", "no datasets")
+
+
+def test_a_service_that_is_gone_is_said(browser: Any, database: Database) -> None:
+    """The page does not go on showing the last good state."""
+    with serving(database) as served:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{served.server.port}/")
+        shows(page, "#verdict", "ready")
+    shows(page, "#verdict", "no answer")
+    context.close()
+
+
+def test_the_lineage_is_drawn(browser: Any, served: Served) -> None:
+    """Every shard is a node, every known parent an edge."""
+    served.facts.told = ServiceStatus("1.2.3", (STATES["ready"],))
+    with page_of(browser, served) as page:
+        assert page.locator("svg .node").count() == len(LINEAGE)
+        assert page.locator("svg .edge").count() == len(LINEAGE) - 1
+
+
+def test_sql_is_answered_in_a_table(browser: Any, served: Served) -> None:
+    """Rows with their numbers exact, NULL told from text, freshness below; errors in words."""
+    with page_of(browser, served) as page:
+        text = EVIL.replace("'", "''")
+        page.fill("#sql", f"SELECT 9007199254740993 AS big, NULL AS none, '{text}' AS text")
+        page.press("#sql", "Control+Enter")
+        page.wait_for_selector("#result td")
+        assert page.locator("#result td").all_inner_texts() == ["9007199254740993", "NULL", EVIL]
+        assert "as of 2026-01-02T03:04:05.678Z" in page.inner_text("#said")
+        page.fill("#sql", "DROP VIEW orders")
+        page.click("#run")
+        shows(page, "#said", "no SELECT")
+        assert not page.is_visible("#result")
+
+
+def test_an_endless_result_stops_at_what_is_shown(browser: Any, served: Served) -> None:
+    """The page takes what it shows and ends the query."""
+    with page_of(browser, served) as page:
+        page.fill("#sql", "SELECT range FROM range(100000000000)")
+        page.click("#run")
+        shows(page, "#said", "the first")
+        for _ in range(100):
+            if served.queries.running == 0:
+                break
+            page.wait_for_timeout(50)
+        assert served.queries.running == 0
+
+
+def test_the_token_is_asked_for_by_the_browser(browser: Any, database: Database) -> None:
+    """With a token set, a user types it as the password and the page works."""
+    with serving(database, bind=Bind(port=0, token=TOKEN)) as served:
+        credentials = {"username": "me", "password": TOKEN}
+        with page_of(browser, served, http_credentials=credentials) as page:
+            shows(page, "#verdict", "ready")
+            page.fill("#sql", "SELECT 7 AS seven")
+            page.click("#run")
+            page.wait_for_selector("#result td")
+            assert page.inner_text("#result td") == "7"
