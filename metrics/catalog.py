@@ -77,7 +77,20 @@ STATES = (
     "ShuttingDown",
 )
 SURFACES = ("http", "flight", "quack", "internal", OTHER)
-QUERY_OUTCOMES = ("ok", "rejected", "failed", "timeout", "busy", "cancelled", OTHER)
+# `ok`, and the codes of the errors a query can end in.
+QUERY_OUTCOMES = (
+    "ok",
+    "rejected",
+    "failed",
+    "timeout",
+    "cancelled",
+    "out_of_memory",
+    "too_large",
+    "busy",
+    "not_fresh",
+    "unavailable",
+    OTHER,
+)
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _NAME: tuple[str, tuple[str, ...]] = ("name", ())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 
 from prometheus_client.core import (
@@ -30,16 +31,20 @@ Labels = tuple[str, ...]
 class _Histogram:
     """Counts per bucket, not cumulative, the last being +Inf. Guarded by the Recorder's lock."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "least", "most", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
+        self.least = float("inf")
+        self.most = float("-inf")
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+        self.least = min(self.least, value)
+        self.most = max(self.most, value)
 
     def cumulative(self) -> list[tuple[str, float]]:
         rows: list[tuple[str, float]] = []
@@ -48,6 +53,18 @@ class _Histogram:
             running += count
             rows.append(("+Inf" if bound == float("inf") else repr(bound), running))
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramState:
+    """One series of a histogram. `counts` lie between the bounds, the last beyond all of them."""
+
+    labels: dict[str, str]
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+    least: float
+    most: float
 
 
 class Recorder(Collector):
@@ -156,6 +173,22 @@ class Recorder(Collector):
         """The value of one counter or gauge, None where there is no such series."""
         with self._lock:
             return self._values[instrument.name].get(_key(instrument, labels))
+
+    def histograms(self, instrument: Instrument) -> list[HistogramState]:
+        """Every series of a histogram that has seen something."""
+        with self._lock:
+            return [
+                HistogramState(
+                    dict(zip(instrument.label_names, labels, strict=True)),
+                    h.bounds,
+                    tuple(h.counts),
+                    h.total,
+                    h.least,
+                    h.most,
+                )
+                for labels, h in sorted(self._histograms[instrument.name].items())
+                if any(h.counts)
+            ]
 
     def collect(self) -> Iterable[Metric]:
         with self._lock:

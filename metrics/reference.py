@@ -19,6 +19,10 @@ The label `name` is the dataset. All counters of a configured dataset exist from
 value 0, so `rate()` and `increase()` miss nothing. A gauge that is not known yet is absent. The
 number of series depends on the configuration alone, never on tables, shards or keys.
 
+With OTEL_EXPORTER_OTLP_ENDPOINT set, the same metrics and the spans of `runtime.task_history` are
+also sent to an OpenTelemetry collector, every 15 s over OTLP/HTTP; `pip install 'dynaduck[otlp]'`
+brings what sends. OpenTelemetry's other variables (headers, certificate, compression) hold too.
+
 This page is written from `metrics/catalog.py` by `python -m metrics.reference`.
 """
 

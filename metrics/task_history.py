@@ -103,6 +103,7 @@ class TaskHistory:
         capacity: int = 5_000,
         draw: random.Random | None = None,
     ) -> None:
+        self._follower: Callable[[Span], None] | None = None
         self._now_ms = now_ms
         self._monotonic_s = monotonic_s
         # Ids need no secrecy, only to differ from those of other services.
@@ -185,6 +186,10 @@ class TaskHistory:
         active.start_s -= duration_s
         self.end(active)
 
+    def follow(self, follower: Callable[[Span], None] | None) -> None:
+        """Hands each span to `follower` too, as it ends, in whatever thread ended it."""
+        self._follower = follower
+
     # -- draining --------------------------------------------------------------------------------
 
     @property
@@ -225,6 +230,8 @@ class TaskHistory:
         with self._lock:
             self._ended.append(span)
             self._shrink()
+        if self._follower is not None:
+            self._follower(span)
 
     def _shrink(self) -> None:
         while len(self._ended) > self._capacity:

@@ -6,11 +6,12 @@ memory. A request never waits for the service to be ready: liveness and reasons 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import structlog
@@ -26,7 +27,11 @@ from connector.surface.http import Surface, build_app
 from connector.surface.progress import progress_display
 from connector.surface.report import Report
 from connector.surface.server import Bind, HttpServer, TlsFiles, check_bind
+from metrics.collector import is_collector_named
 from metrics.prometheus import PrometheusExporter
+
+if TYPE_CHECKING:
+    from metrics.otlp import OtlpExporter
 
 LOOK_EVERY_S: Final = 0.1
 SHOWN_AFTER_S: Final = 2.0  # a snapshot's end is shown too; a status is up to half a second old
@@ -59,6 +64,7 @@ class Sidecar:
             live=report.freshness,
             now_ms=self._aws_now_ms,
         )
+        self._otlp = _otlp(self.service)
         exporter = PrometheusExporter(self.service.recorder)
         token = _revealed(config.runtime.http.token)
         app = build_app(Surface(report, self._queries, exporter, token, self.service))
@@ -84,6 +90,8 @@ class Sidecar:
         display = progress_display(self.service.clock.monotonic_s)
         self.service.start()
         self._watch.start()
+        if self._otlp is not None:
+            self._otlp.start()
         refusal = None
         try:
             while not self._stopped.wait(LOOK_EVERY_S) and refusal is None:
@@ -96,6 +104,8 @@ class Sidecar:
             self._queries.close()
             self._watch.stop()
             is_drained = self.service.stop()
+            if self._otlp is not None:
+                self._otlp.stop()
             self.http.stop()
         return is_drained if refusal is None else refusal
 
@@ -143,6 +153,30 @@ class Sidecar:
     def _reopen(self, error: AcceleratorError) -> None:
         log.error("a query met an invalidated database", error=error)
         self.service.try_reopen()
+
+
+def _otlp(service: Service) -> OtlpExporter | None:
+    """What sends to an OpenTelemetry collector, where the environment names one."""
+    if not is_collector_named(os.environ):
+        return None
+    from metrics import otlp
+
+    try:
+        metric_sender, span_sender = otlp.senders()
+    except ImportError as error:
+        raise ConfigError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, and the package that sends there is missing.",
+            hint="pip install 'dynaduck[otlp]'",
+        ) from error
+    exporter = otlp.OtlpExporter(
+        service.recorder,
+        metric_sender,
+        span_sender,
+        version=version("dynaduck"),
+        now_ns=time.time_ns,
+    )
+    service.history.follow(exporter.take)
+    return exporter
 
 
 def _bind(config: Config) -> Bind:
