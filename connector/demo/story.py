@@ -363,16 +363,21 @@ def _family(shards: Sequence[dict[str, Any]], parent: dict[str, Any]) -> list[di
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: by way of every `finally`."""
+    """SIGTERM ends the demo as Ctrl-C does: by way of every `finally`.
+
+    SIGINT too is taken up here: where a shell began the demo in the background it is ignored.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_demo(seconds: float = 40.0, screen: Screen | None = None) -> int:
