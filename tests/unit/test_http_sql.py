@@ -64,6 +64,17 @@ def test_json_is_an_array_of_objects(served: Served) -> None:
     assert served.sql("SELECT 1 AS x WHERE false").json == []
 
 
+def test_batches_join_into_one_document(served: Served) -> None:
+    """A result of several batches is one array, one stream of lines, one table."""
+    sql = "SELECT range AS n FROM range(25000)"
+    expected = [{"n": n} for n in range(25_000)]
+    assert served.sql(sql).json == expected
+    lines = served.sql(sql, accept="application/x-ndjson").body.splitlines()
+    assert [json.loads(line) for line in lines] == expected
+    assert len(served.sql(sql, accept="text/csv").body.splitlines()) == 25_001
+    assert pa.ipc.open_stream(served.sql(sql, accept=ARROW).body).read_all().num_rows == 25_000
+
+
 def test_freshness_comes_with_the_answer(served: Served) -> None:
     """X-Dynaduck-State and X-Dynaduck-As-Of: the smallest covered_until, on every format."""
     for accept in ("application/json", "application/x-ndjson", "text/csv", ARROW):

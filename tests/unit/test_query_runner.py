@@ -15,6 +15,7 @@ import pytest
 from accelerator.database import Database
 from accelerator.errors import DatabaseInvalidated, translate
 from accelerator.freshness import Demand, Freshness
+from accelerator.gate import Verdict
 from accelerator.query import Query, QueryLimits, QueryRunner
 from accelerator.query_errors import (
     DataUnavailable,
@@ -28,6 +29,7 @@ from accelerator.query_errors import (
     ResultTooLarge,
     TooManyQueries,
 )
+from accelerator.query_slots import Slots, Stop
 from tests.hostile import BOUNDED, label
 from tests.query_builder import AS_OF_MS, ROWS, data_file, fingerprint, rows_of, runner
 
@@ -484,6 +486,85 @@ def test_no_staleness_is_promised_without_proof(database: Database) -> None:
         queries.close()
         with database.transaction() as cursor:
             cursor.execute("UPDATE dynaduck.generations SET snapshot_state = 'done'")
+
+
+def test_rows_that_grew_old_while_waiting_for_a_slot_are_refused(database: Database) -> None:
+    """What is promised is looked at again in the query's own snapshot."""
+    copy = Copy(AS_OF_MS)
+    looks = iter([AS_OF_MS, None])
+
+    def live() -> dict[str, Freshness]:
+        copy.as_of_ms = next(looks)
+        return copy.live()
+
+    queries = QueryRunner(database, QueryLimits(), live=live, now_ms=copy.aws_time_ms)
+    try:
+        with database.transaction() as cursor:
+            cursor.execute("UPDATE dynaduck.generations SET snapshot_state = 'scanning'")
+        with pytest.raises(NotFreshEnough):
+            queries.open("FROM orders", demand=Demand(min_as_of_ms=AS_OF_MS)).start()
+    finally:
+        queries.close()
+        with database.transaction() as cursor:
+            cursor.execute("UPDATE dynaduck.generations SET snapshot_state = 'done'")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'INSERT INTO dynaduck."orders__rows" (id) VALUES (7)',
+        'UPDATE dynaduck."orders__rows" SET id = 0',
+        'DELETE FROM dynaduck."orders__rows"',
+        "CREATE TABLE evil AS SELECT 1",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "COPY orders TO '/tmp/evil.csv'",
+        "ATTACH '/tmp/evil.duckdb'",
+        "SET memory_limit = '1TB'",
+        "SET enable_external_access = true",
+    ],
+)
+def test_behind_the_gate_stands_another_wall(
+    database: Database, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    """Were the gate to let it through, the transaction or the locked instance would not."""
+    monkeypatch.setattr("accelerator.query.admit", lambda *_: Verdict(frozenset()))
+    before = fingerprint(database)
+    with runner(database) as (queries, _), pytest.raises(QueryError):
+        rows_of(queries, sql)
+    assert fingerprint(database) == before
+
+
+class Holder:
+    """Holds a slot, and does not hear the first time it is told to stop."""
+
+    def __init__(self) -> None:
+        self.started_s = 0.0
+        self.stopped: list[Stop] = []
+        self.heard = threading.Event()
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self.stopped)
+
+    def stop(self, why: Stop) -> None:
+        self.stopped.append(why)
+        if len(self.stopped) == 3:
+            self.heard.set()
+
+    def raise_if_stopped(self) -> None:
+        return
+
+
+def test_an_interrupt_that_was_not_heard_is_said_again() -> None:
+    """DuckDB loses an interrupt that comes right before a statement begins."""
+    slots = Slots(QueryLimits(timeout_s=3600), lambda: 0.0)
+    deaf = Holder()
+    slots.take(deaf)
+    deaf.stop(Stop.CANCELLED)
+    slots.wake()
+    assert deaf.heard.wait(30)
+    slots.free(deaf)
+    slots.close()
 
 
 def test_a_hostile_statement_is_refused_before_it_waits(database: Database) -> None:
