@@ -31,7 +31,6 @@ _TEXT_SIZES = {
     "bitstring": 1,
     "to_base": 2,
     "approx_top_k": 1,
-    "reservoir_quantile": 2,
 }
 _LIST_SIZES = {"list_resize": 1, "array_resize": 1, "equi_width_bins": 2}
 _SERIES = frozenset({"range", "generate_series"})

@@ -318,6 +318,8 @@ _HUGE = [
     "SELECT variant_normalize(doc) FROM orders",
     "SELECT st_geomfromwkb('\\x00'::BLOB)",
     "SELECT reservoir_quantile(id, 0.5, 2000000000) FROM orders",
+    "SELECT reservoir_quantile(0.5, []) FROM orders",
+    "SELECT switch('((', MAP {'a': 1}, 9223372036854775807)",
     "SELECT approx_top_k(id, 999999) FROM orders",
     "SELECT equi_width_bins(0, 1, 1000000000, true)",
     "SELECT " + "(SELECT 1 + " * 24 + "1" + ")" * 24,
