@@ -89,6 +89,28 @@ def read_freshness(
     live   by dataset, what was known right before this transaction began: what was committed then
            is in its snapshot, and positions of idle shards are stored rarely
     """
+    known = _known_live(relations, live or {})
+    if known is None:
+        known = _stored(cursor, relations, live or {})
+    if not known:
+        return Freshness()
+    as_of = [one.as_of_ms for one in known]
+    return Freshness(
+        state=min((one.state or "" for one in known), key=_rank),
+        as_of_ms=None if None in as_of else min(ms for ms in as_of if ms is not None),
+    )
+
+
+def _known_live(relations: frozenset[str], live: Mapping[str, Freshness]) -> list[Freshness] | None:
+    """What is known without asking the tables, which costs more than many a query does."""
+    known = [live.get(name) for name in relations] if relations else list(live.values())
+    complete = [one for one in known if one is not None and one.as_of_ms is not None]
+    return complete if complete and len(complete) == len(known) else None
+
+
+def _stored(
+    cursor: duckdb.DuckDBPyConnection, relations: frozenset[str], live: Mapping[str, Freshness]
+) -> list[Freshness]:
     rows = cursor.execute(
         """
         SELECT d.dataset, d.status, min(epoch_ms(c.covered_until)),
@@ -102,19 +124,13 @@ def read_freshness(
         """,
         {"names": sorted(relations)},
     ).fetchall()
-    if not rows:
-        return Freshness()
     known = []
     for dataset, status, covered_ms, unproved, is_loaded in rows:
-        now = (live or {}).get(dataset, Freshness())
+        now = live.get(dataset, Freshness())
         stored_ms = None if unproved or not is_loaded or covered_ms is None else int(covered_ms)
         proved = [ms for ms in (stored_ms, now.as_of_ms) if ms is not None]
         known.append(Freshness(now.state or status, max(proved, default=None)))
-    as_of = [one.as_of_ms for one in known]
-    return Freshness(
-        state=min((one.state or "" for one in known), key=_rank),
-        as_of_ms=None if None in as_of else min(ms for ms in as_of if ms is not None),
-    )
+    return known
 
 
 def _rank(state: str) -> int:

@@ -184,7 +184,11 @@ class HttpServer:
         host, port = self._bind.host.strip("[]"), self._bind.port
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((host, port), family=family, backlog=512)
+            listener = socket.create_server((host, port), family=family, backlog=512)
+            # Connections inherit it. Without it the pieces of an answer wait 40 ms for the
+            # client's acknowledgement: asyncio sets it only on sockets that it made itself.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listener
         except OSError as error:
             where = f"{host}:{port}"
             raise StartRefused(

@@ -201,3 +201,14 @@ def test_starting_in_a_thread_leaves_signals_alone() -> None:
     finally:
         server.stop()
     assert "http" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """Connections inherit TCP_NODELAY: without it each small answer takes 40 ms more."""
+    server = HttpServer(HELLO, Bind(port=0))
+    server.start()
+    try:
+        assert server._socket is not None
+        assert server._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    finally:
+        server.stop()

@@ -575,3 +575,20 @@ def test_a_hostile_statement_is_refused_before_it_waits(database: Database) -> N
             queries.open("DROP VIEW orders", demand=Demand(min_as_of_ms=AS_OF_MS * 2)).start()
     finally:
         queries.close()
+
+
+def test_what_is_known_live_is_told(database: Database) -> None:
+    """The service knows more than its tables, which it writes rarely; it is asked first."""
+    copy = Copy(AS_OF_MS + 700)
+    queries = demanding(database, copy)
+    try:
+        for sql in ("FROM orders LIMIT 1", "SELECT 1", "FROM dynaduck.gaps"):
+            with queries.open(sql) as query:
+                query.start()
+                assert query.freshness == Freshness("Ready", AS_OF_MS + 700), sql
+        copy.as_of_ms = None
+        with queries.open("FROM orders LIMIT 1") as query:
+            query.start()
+            assert query.freshness == Freshness("Ready", AS_OF_MS)
+    finally:
+        queries.close()
