@@ -97,9 +97,10 @@ _NOT_A_SELECT = "Only SELECT statements can be serialized"
 
 def _parse(parser: Parser, sql: str) -> Node | None:
     """The tree of the only statement; None for a statement that DuckDB does not serialize."""
-    row = parser.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchone()
+    # All of it is fetched: DuckDB 2 refuses the next statement while a result is unfinished.
+    rows = parser.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchall()
     try:
-        answer = json.loads(row[0])
+        answer = json.loads(rows[0][0])
     except RecursionError:
         raise QueryRejected("The statement is nested too deeply.") from None
     if answer["error"]:
