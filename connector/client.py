@@ -201,9 +201,11 @@ class ServiceClient:
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 raise self._unreachable(error) from error
-            if response.status not in expected:
-                raise _refusal(response)
-            yield response
+            # A response to be closed owns the socket; closing the connection would not close it.
+            with response:
+                if response.status not in expected:
+                    raise _refusal(response)
+                yield response
         finally:
             connection.close()
 

@@ -106,9 +106,9 @@ class Served:
             given = {**(headers or {}), **named}
             sent = {name.replace("_", "-"): value for name, value in given.items()}
             connection.request(method, path, body=body, headers=sent)
-            response = connection.getresponse()
-            lower = {name.lower(): value for name, value in response.headers.items()}
-            return Reply(response.status, lower, response.read())
+            with connection.getresponse() as response:
+                lower = {name.lower(): value for name, value in response.headers.items()}
+                return Reply(response.status, lower, response.read())
         finally:
             connection.close()
 

@@ -39,6 +39,7 @@ from connector.surface.compression import codec_for, compressed
 from connector.surface.demands import parse_demand
 from connector.surface.mending import Mending, mending_routes
 from connector.surface.parameters import decode_parameters
+from connector.surface.server import is_loopback
 from connector.surface.status import ServiceFacts, rfc3339
 from connector.surface.status_page import page_headers, page_text
 from metrics.prometheus import PrometheusExporter
@@ -135,7 +136,16 @@ class Gatekeeper:
             return error_response(
                 403, "foreign_origin", "Requests from pages of another origin are refused."
             )
-        if request.url.path in OPEN_PATHS or self._token is None:
+        if request.url.path in OPEN_PATHS:
+            return None
+        if self._token is None:
+            if _is_named_otherwise(request):
+                return error_response(
+                    403,
+                    "foreign_host",
+                    "Without a token only requests to a loopback address are answered.",
+                    "Ask http://127.0.0.1, or set runtime.http.token.",
+                )
             return None
         if any(hmac.compare_digest(self._token, given) for given in _credentials(request)):
             return None
@@ -155,6 +165,19 @@ def _is_foreign(request: Request) -> bool:
     if origin is None:
         return request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
     return origin.partition("://")[2] != request.headers.get("host")
+
+
+def _is_named_otherwise(request: Request) -> bool:
+    """True where the Host header is no loopback name.
+
+    A page whose own name is made to resolve to 127.0.0.1 is of one origin with us, as its browser
+    sees it; the name it was loaded under gives it away.
+    """
+    host = request.headers.get("host")
+    if not host:
+        return False
+    name = host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return not is_loopback(name.strip("[]"))
 
 
 def _credentials(request: Request) -> list[bytes]:

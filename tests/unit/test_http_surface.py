@@ -254,6 +254,36 @@ def test_pages_of_other_origins_are_kept_out(surface: Served) -> None:
     assert surface.ask("POST", path, sec_fetch_site="same-origin").status == 202
 
 
+@pytest.mark.parametrize(
+    ("host", "is_answered"),
+    [
+        ("127.0.0.1:8090", True),
+        ("localhost", True),
+        ("[::1]:8090", True),
+        ("evil.example", False),
+        ("evil.example:8090", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example:8090", False),
+        ("[2001:db8::1]:8090", False),
+    ],
+)
+def test_a_name_that_was_made_to_point_here_is_no_way_in(
+    surface: Served, host: str, is_answered: bool
+) -> None:
+    """A page of evil.example that resolves to 127.0.0.1 cannot read the copy; probes still work."""
+    asked = {"host": host, "origin": f"http://{host}"}
+    reply = surface.ask("POST", "/v1/sql", b"SELECT 1 AS a", headers=asked)
+    assert (reply.status == 200) is is_answered
+    assert is_answered or reply.error == "foreign_host"
+    assert surface.ask("GET", "/health", headers={"host": host}).status == 200
+
+
+def test_with_a_token_any_name_will_do(guarded: Served) -> None:
+    """Behind a proxy or a service name the token is what counts."""
+    given = {"host": "dynaduck.internal", "authorization": f"Bearer {TOKEN}"}
+    assert guarded.ask("GET", "/v1/status", headers=given).status == 200
+
+
 def raw_request(served: Served, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=30) as connection:
         received = b""
