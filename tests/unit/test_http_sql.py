@@ -310,7 +310,7 @@ def test_a_type_that_no_format_carries_is_refused(served: Served) -> None:
 def start_request(served: Served, sql: str) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", served.server.port), timeout=30)
     body = sql.encode()
-    head = f"POST /v1/sql HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/sql HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
 
