@@ -25,29 +25,42 @@ from checkpoints.segment import SegmentHeader, SegmentKind
 
 HEADER_KEY: Final = b"dynaduck.segment"
 
+WITHOUT_ROWS: Final = (SegmentKind.FENCE, SegmentKind.EVENT)
+
 SETTLED_TICKET: Final = 2**63 - 1
 """The scan ticket of rows that won already."""
 
-BASE_ROWS: Final = pa.schema(
+BASE_PARTS: Final = pa.schema(
     [
-        pa.field("dataset", pa.string(), nullable=False),
-        # DynamoDB JSON of the item.
-        pa.field("image", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        # Of the bytes as stored: a zstd frame.
+        pa.field("sha256", pa.string(), nullable=False),
+        # Of the piece of the data file, once unpacked.
+        pa.field("nbytes", pa.int64(), nullable=False),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
-class BaseRows:
-    """Every row of every dataset of a pipeline, a table of schema BASE_ROWS."""
+class BasePart:
+    """A piece of a data file, in the bucket under `key`."""
 
-    rows: pa.Table
+    key: str
+    sha256: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BaseParts:
+    """A data file in order: all of every dataset, its types, dead letters and history with it."""
+
+    parts: tuple[BasePart, ...]
 
 
 class SegmentFile:
-    """The codec: `checkpoints.segment.SegmentCodec` of a Batch or of base rows. Stateless."""
+    """The codec: `checkpoints.segment.SegmentCodec` of a Batch or of a base. Stateless."""
 
-    def encode(self, header: SegmentHeader, payload: Batch | BaseRows | None) -> bytes:
+    def encode(self, header: SegmentHeader, payload: Batch | BaseParts | None) -> bytes:
         """A whole Parquet object. Raises ValueError when payload and header differ in kind."""
         rows = _rows_for(header, payload)
         sink = BytesIO()
@@ -58,7 +71,7 @@ class SegmentFile:
             rows.schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=["dataset"] if header.kind is SegmentKind.BASE else ["shard_id", "op"],
+            use_dictionary=[] if header.kind is SegmentKind.BASE else ["shard_id", "op"],
             store_schema=False,
             write_page_checksum=True,
         ) as writer:
@@ -78,12 +91,12 @@ class SegmentFile:
         return SegmentHeader.of_json(text)
 
     def batch(self, header: SegmentHeader, data: bytes) -> Batch | None:
-        """The changes of a segment with the progress they bring; None for a fence.
+        """The changes of a segment with the progress they bring; None for a fence or an event.
 
         Raises:
             LogCorrupt: the object is not whole, or of another schema.
         """
-        if header.kind is SegmentKind.FENCE:
+        if header.kind in WITHOUT_ROWS:
             return None
         changes = _read(data, CHANGES)
         if len(header.progress) != 1 or header.progress[0].dataset != header.dataset:
@@ -100,9 +113,10 @@ class SegmentFile:
             nbytes=changes.nbytes,
         )
 
-    def base_rows(self, data: bytes) -> BaseRows:
-        """The rows of a base. Raises LogCorrupt."""
-        return BaseRows(_read(data, BASE_ROWS))
+    def base_parts(self, data: bytes) -> BaseParts:
+        """Where the data file of a base lies. Raises LogCorrupt."""
+        rows = _read(data, BASE_PARTS).to_pylist()
+        return BaseParts(tuple(BasePart(row["key"], row["sha256"], row["nbytes"]) for row in rows))
 
 
 def kind_of(batch: Batch) -> SegmentKind:
@@ -123,15 +137,16 @@ def progress_of(dataset: str, batch: Batch, source: SourceIdentity | None) -> Da
     )
 
 
-def _rows_for(header: SegmentHeader, payload: Batch | BaseRows | None) -> pa.Table:
-    if header.kind is SegmentKind.FENCE:
+def _rows_for(header: SegmentHeader, payload: Batch | BaseParts | None) -> pa.Table:
+    if header.kind in WITHOUT_ROWS:
         if payload is not None:
-            raise ValueError("a fence has no rows")
+            raise ValueError(f"a segment of kind {header.kind} has no rows")
         return empty_changes()
     if header.kind is SegmentKind.BASE:
-        if not isinstance(payload, BaseRows):
-            raise ValueError("a base has base rows")
-        return payload.rows.cast(BASE_ROWS)
+        if not isinstance(payload, BaseParts):
+            raise ValueError("a base has parts")
+        rows = [{"key": p.key, "sha256": p.sha256, "nbytes": p.nbytes} for p in payload.parts]
+        return pa.Table.from_pylist(rows, schema=BASE_PARTS)
     if not isinstance(payload, Batch) or kind_of(payload) is not header.kind:
         raise ValueError(f"a segment of kind {header.kind} has a batch of that kind")
     return payload.changes.cast(CHANGES)

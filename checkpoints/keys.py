@@ -7,6 +7,7 @@ what is stored under them.
     cluster#{cluster_id}              node#{uuid}
     {tenant}/{workspace}/{pipeline}/segments/{index:020d}.seg
     {tenant}/{workspace}/{pipeline}/segments/base/{index:020d}.base.parquet
+    {tenant}/{workspace}/{pipeline}/segments/base/parts/{index:020d}-{writer}/{number:06d}
 
 Bases lie one level below the segments: at one segment a second a month holds 2.6 million of these,
 and the newest base among them would cost 2,600 listings.
@@ -87,6 +88,10 @@ class PipelineKey:
 
     def base_key(self, index: int) -> str:
         return f"{self.bases_prefix}{_digits(index)}.base.parquet"
+
+    def base_part_key(self, index: int, writer: str, number: int) -> str:
+        """A piece of a base. Each attempt has pieces of its own, which its base names."""
+        return f"{self.bases_prefix}parts/{_digits(index)}-{writer}/{number:06d}"
 
     def segment_index(self, key: str) -> int | None:
         """None for a key that is no segment of this pipeline."""

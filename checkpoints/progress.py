@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, TypeVar
 
 from checkpoints.envelope import Authority, CheckpointEnvelope, EnvelopeKind, OffsetValue
@@ -37,6 +37,7 @@ class DatasetProgress:
     source      None where nothing changed of it
     fills       the generation of rows that `segments` scan into, None where there is no scan; one
                 set of positions may see several
+    forgotten   of a batch: shards that are finished for good and leave the progress
     """
 
     dataset: str
@@ -46,6 +47,7 @@ class DatasetProgress:
     segments: tuple[SnapshotSegment, ...] = ()
     gaps: tuple[Gap, ...] = ()
     fills: int | None = None
+    forgotten: tuple[str, ...] = ()
 
     def then(self, delta: DatasetProgress) -> DatasetProgress:
         """The progress after `delta`. A younger generation starts from nothing but the gaps; an
@@ -75,7 +77,9 @@ class DatasetProgress:
             self.dataset,
             self.generation,
             delta.source or self.source,
-            _upserted(self.shards, delta.shards, lambda shard: shard.shard_id),
+            _without(
+                _upserted(self.shards, delta.shards, lambda shard: shard.shard_id), delta.forgotten
+            ),
             segments,
             gaps,
             fills,
@@ -93,7 +97,8 @@ def fold(progress: Progress, deltas: Iterable[DatasetProgress]) -> Progress:
     folded = dict(progress)
     for delta in deltas:
         before = folded.get(delta.dataset)
-        folded[delta.dataset] = delta if before is None else before.then(delta)
+        whole = delta if before is None else before.then(delta)
+        folded[delta.dataset] = replace(whole, forgotten=()) if whole.forgotten else whole
     return folded
 
 
@@ -180,6 +185,7 @@ def progress_to_json(progress: DatasetProgress) -> dict[str, Any]:
         "segments": [segment_to_json(segment) for segment in progress.segments],
         "gaps": [asdict(gap) for gap in progress.gaps],
         "fills": progress.fills,
+        "forgotten": list(progress.forgotten),
     }
 
 
@@ -192,6 +198,7 @@ def progress_of_json(document: Mapping[str, Any]) -> DatasetProgress:
         tuple(segment_of_json(segment) for segment in document["segments"]),
         tuple(Gap(**gap) for gap in document["gaps"]),
         document["fills"],
+        tuple(document["forgotten"]),
     )
 
 
@@ -255,6 +262,14 @@ def _upserted(
     rows = {key(row): row for row in before}
     rows.update((key(row), row) for row in changed)
     return tuple(rows.values())
+
+
+def _without(
+    shards: tuple[ShardCheckpoint, ...], forgotten: tuple[str, ...]
+) -> tuple[ShardCheckpoint, ...]:
+    if not forgotten:
+        return shards
+    return tuple(shard for shard in shards if shard.shard_id not in set(forgotten))
 
 
 def _quoted(name: str) -> str:

@@ -23,12 +23,14 @@ GENESIS_SHA256: Final = "0" * 64
 
 
 class SegmentKind(StrEnum):
-    """CHANGES of streams; SNAPSHOT rows that won against all changes before them; FENCE of a new
-    leader, without rows; BASE, the whole dataset, which is no link of the chain.
+    """CHANGES of streams; SNAPSHOT rows that won against all changes before them; EVENT, which
+    begins, ends or swaps a load, without rows; FENCE of a new leader, without rows; BASE, the whole
+    dataset, which is no link of the chain.
     """
 
     CHANGES = "changes"
     SNAPSHOT = "snapshot"
+    EVENT = "event"
     FENCE = "fence"
     BASE = "base"
 
@@ -43,7 +45,10 @@ class SegmentHeader:
     dataset            of its rows; None where it has none, or rows of several
     progress           what it changed
     whole              the progress of all datasets after it; None where it is not repeated
-    newest_created_ms  AWS time of its youngest change
+    newest_created_ms  AWS time of its youngest change; of a base, of the youngest that it holds
+    at_ms              time at which its writer appended it, AWS's where that was known: stamps rows
+                       alike on every node, and decides nothing
+    event              of an EVENT, as JSON text that is opaque here
     """
 
     pipeline: str
@@ -56,6 +61,8 @@ class SegmentHeader:
     progress: tuple[DatasetProgress, ...] = ()
     whole: tuple[DatasetProgress, ...] | None = None
     newest_created_ms: int | None = None
+    at_ms: int | None = None
+    event: str | None = None
 
     def to_json(self) -> str:
         return json.dumps(
@@ -71,6 +78,8 @@ class SegmentHeader:
                 "progress": _to_json(self.progress),
                 "whole": None if self.whole is None else _to_json(self.whole),
                 "newest_created_ms": self.newest_created_ms,
+                "at_ms": self.at_ms,
+                "event": self.event,
             },
             ensure_ascii=False,
         )
@@ -96,6 +105,8 @@ class SegmentHeader:
                 _of_json(document["progress"]),
                 None if document["whole"] is None else _of_json(document["whole"]),
                 document["newest_created_ms"],
+                document["at_ms"],
+                document["event"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise LogCorrupt(f"The header of a segment cannot be read: {error!r}.") from error

@@ -48,6 +48,7 @@ FULL_EVERY: Final = 100
 
 RETRY_FIRST_S: Final = 0.1
 RETRY_LONGEST_S: Final = 2.0
+FOREVER_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,14 @@ class SegmentLog(Generic[P]):
             raise LogCorrupt(f"The object of base {index} is no base of this pipeline.")
         return Segment(header, data)
 
-    def publish_base(self, head: Head, payload: P) -> bool:
+    def publish_base(
+        self,
+        head: Head,
+        payload: P,
+        *,
+        newest_created_ms: int | None = None,
+        at_ms: int | None = None,
+    ) -> bool:
         """Makes the base of a head that was read from this log; False if there is one already.
 
         `payload` is the whole dataset there: a function of the log, so any node may publish it and
@@ -167,6 +175,8 @@ class SegmentLog(Generic[P]):
             prev_sha256=head.tip.sha256,
             kind=SegmentKind.BASE,
             whole=tuple(head.progress.values()),
+            newest_created_ms=newest_created_ms,
+            at_ms=at_ms,
         )
         key = self._pipeline.base_key(header.index)
         outcome = self._store.put_new(key, self._codec.encode(header, payload))
@@ -282,7 +292,12 @@ class SegmentWriter(Generic[P]):
         *,
         writer: str,
         head: Head,
+        patience_s: float = FOREVER_S,
     ) -> None:
+        """`patience_s`: how long a call goes on without an answer, before it raises
+        StoreUnavailable and leaves the rest to `settle`.
+        """
+        self._patience_s = patience_s
         self._store = store
         self._log = log
         self._pipeline = pipeline
@@ -301,6 +316,11 @@ class SegmentWriter(Generic[P]):
         return self._is_active
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether a segment waits for `settle` (or `claim`)."""
+        return self._pending is not None
+
+    @property
     def head(self) -> Head:
         """The last segment that is known to be committed, and the progress there."""
         return Head(self._tip, self._progress)
@@ -313,17 +333,19 @@ class SegmentWriter(Generic[P]):
             LogCorrupt: what was there is no continuation.
         """
         if self._pending is None:
-            self._prepare(SegmentKind.FENCE, None, None, (), None)
+            self._prepare(SegmentKind.FENCE, None, None, ())
         return self._settle()
 
     def append(
         self,
         kind: SegmentKind,
         dataset: str,
-        payload: P,
+        payload: P | None,
         delta: DatasetProgress,
         *,
         newest_created_ms: int | None = None,
+        at_ms: int | None = None,
+        event: str | None = None,
     ) -> Committed:
         """Commits a payload and the progress it brings; returns once it is durable.
 
@@ -336,7 +358,7 @@ class SegmentWriter(Generic[P]):
             raise AppendPending("The log has to be claimed before anything is appended.")
         if self._pending is not None:
             raise AppendPending(f"The segment {self._pending[0].index} is not settled.")
-        self._prepare(kind, dataset, payload, (delta,), newest_created_ms)
+        self._prepare(kind, dataset, payload, (delta,), newest_created_ms, at_ms, event)
         return self.settle()
 
     def settle(self) -> Committed:
@@ -352,7 +374,9 @@ class SegmentWriter(Generic[P]):
         dataset: str | None,
         payload: P | None,
         deltas: tuple[DatasetProgress, ...],
-        newest_created_ms: int | None,
+        newest_created_ms: int | None = None,
+        at_ms: int | None = None,
+        event: str | None = None,
     ) -> None:
         self._guard.require(self._guard.epoch)
         index = self._tip.index + 1
@@ -369,6 +393,8 @@ class SegmentWriter(Generic[P]):
             progress=deltas,
             whole=tuple(whole.values()) if is_repeated else None,
             newest_created_ms=newest_created_ms,
+            at_ms=at_ms,
+            event=event,
         )
         self._pending = (header, self._codec.encode(header, payload))
 
@@ -392,6 +418,7 @@ class SegmentWriter(Generic[P]):
         """None once our bytes are there; the segment that was there before a claim."""
         key = self._pipeline.segment_key(header.index)
         wait_s = RETRY_FIRST_S
+        ends_s = self._clock.monotonic_s() + self._patience_s
         while True:
             self._guard.require(header.epoch)
             try:
@@ -404,6 +431,8 @@ class SegmentWriter(Generic[P]):
                 return None
             if found is not None:
                 return self._other(header, found)
+            if self._clock.monotonic_s() >= ends_s:
+                raise StoreUnavailable(f"It is not known yet whether segment {header.index} is in.")
             self._clock.sleep(min(wait_s, self._guard.remaining_s()))
             wait_s = min(2 * wait_s, RETRY_LONGEST_S)
 

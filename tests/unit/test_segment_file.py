@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from accelerator.batch import CHANGES, Batch, empty_changes
 from accelerator.segment import (
-    BASE_ROWS,
     SETTLED_TICKET,
-    BaseRows,
+    BasePart,
+    BaseParts,
     SegmentFile,
     kind_of,
     progress_of,
@@ -124,16 +124,13 @@ def test_a_fence_is_a_segment_without_rows() -> None:
     assert pq.read_table(BytesIO(data)).schema.equals(CHANGES)
 
 
-def test_base_rows_come_back() -> None:
-    """A base holds the items of every dataset."""
-    rows = pa.Table.from_pylist(
-        [{"dataset": "orders", "image": '{"pk":{"S":"1"}}'}, {"dataset": "b", "image": "{}"}],
-        schema=BASE_ROWS,
-    )
+def test_the_parts_of_a_base_come_back() -> None:
+    """A base names the pieces of a data file, in their order."""
+    parts = BaseParts((BasePart("x/0", "ab", 3), BasePart("x/1", "cd", 1)))
     header = SegmentHeader(PIPELINE.pk, 9, 1, "w", "0" * 64, SegmentKind.BASE, whole=())
-    data = FILE.encode(header, BaseRows(rows))
+    data = FILE.encode(header, parts)
     assert FILE.header(data) == header
-    assert FILE.base_rows(data).rows.equals(rows)
+    assert FILE.base_parts(data) == parts
 
 
 def test_a_payload_of_another_kind_is_refused() -> None:
@@ -143,7 +140,7 @@ def test_a_payload_of_another_kind_is_refused() -> None:
         (SegmentKind.SNAPSHOT, one),
         (SegmentKind.FENCE, one),
         (SegmentKind.BASE, one),
-        (SegmentKind.CHANGES, BaseRows(BASE_ROWS.empty_table())),
+        (SegmentKind.CHANGES, BaseParts(())),
         (SegmentKind.CHANGES, None),
     ):
         with pytest.raises(ValueError, match="a "):
@@ -193,7 +190,7 @@ def test_rows_of_other_columns_are_corruption() -> None:
     one = batch([])
     data = FILE.encode(header_of(one), one)
     with pytest.raises(LogCorrupt, match="other columns"):
-        FILE.base_rows(data)
+        FILE.base_parts(data)
     with pytest.raises(LogCorrupt, match="how far"):
         FILE.batch(header_of(one, progress=()), data)
 
@@ -202,8 +199,8 @@ def test_rows_of_other_columns_are_corruption() -> None:
 def test_batches_travel_through_the_log() -> None:
     """What one process appends, another reads: rows, positions and the head's progress."""
     store, clock = MemoryObjectStore(), FakeClock()
-    log: SegmentLog[Batch | BaseRows] = SegmentLog(store, PIPELINE, FILE, writer="reader")
-    writer: SegmentWriter[Batch | BaseRows] = SegmentWriter(
+    log: SegmentLog[Batch | BaseParts] = SegmentLog(store, PIPELINE, FILE, writer="reader")
+    writer: SegmentWriter[Batch | BaseParts] = SegmentWriter(
         store,
         log,
         PIPELINE,
