@@ -153,7 +153,7 @@ def test_positions_are_committed_with_their_rows(race: Make) -> None:
 def test_a_resumed_scan_keeps_its_segments(race: Make) -> None:
     """A stored key means nothing under another number of segments."""
     run = race(settings=settings_of(scan_segments=2))
-    for number in range(12):
+    for number in range(60):  # so that some lie between a third and a half of the hash's range
         run.put(f"k{number}")
     run.pass_s(600)  # beyond the margin: only the scan brings these
     run.page_items = 1
@@ -162,9 +162,10 @@ def test_a_resumed_scan_keeps_its_segments(race: Make) -> None:
     run.scan(5)
     run.apply()
     run.settings = settings_of(scan_segments=3)
+    run.page_items = 100
     run.kill()
     run.settle()
-    assert len(run.rows()) == 12
+    assert len(run.rows()) == 60
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3.0])
@@ -289,11 +290,13 @@ def test_a_process_that_slept_for_a_day_says_that_changes_are_lost(race: Make) -
 
 def test_a_refresh_waits_until_reads_show_what_was_applied_before_it(race: Make) -> None:
     """A change of a second ago is in the old rows alone, and an eventual page may still miss it."""
-    run = race(settings=settings_of(scan_consistent_read=False), stale_reads_s=3.0)
+    run = race(settings=settings_of(scan_consistent_read=False), stale_reads_s=4.5)
     run.put("a")
     run.settle()
     run.put("b")
-    run.stream_passes()
+    while "b" not in run.rows():
+        run.read(1)
+        run.apply(1)
     run.replication.refresh()
     run.control(1)
     run.scan()
