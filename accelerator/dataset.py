@@ -758,6 +758,16 @@ class Dataset:
             table.look_again()
         return _Load(generation, table)
 
+    def adjust(self, *, poison: Poison, history: History | None) -> None:
+        """What may change while it runs. The writer, or whoever holds its lock.
+
+        A history is not begun or ended by it: that takes other reads of the stream.
+        """
+        if (history is None) != (self.spec.history is None):
+            raise ValueError("a history begins and ends with the dataset")
+        self.spec = replace(self.spec, poison=poison, history=history)
+        self._history = self._open_history()
+
     def _open_history(self) -> HistoryTable | None:
         if self.spec.history is None:
             return None

@@ -98,13 +98,16 @@ class _Room:
     """What every query of a runner needs."""
 
     readers: Readers
-    limits: QueryLimits
     slots: Slots
     monotonic_s: Callable[[], float]
     observer: Callable[[QueryReport], None] | None
     on_fatal: Callable[[AcceleratorError], None] | None
     live: Callable[[], Mapping[str, Freshness]]
     now_ms: Callable[[], int | None]
+
+    @property
+    def limits(self) -> QueryLimits:
+        return self.slots.limits
 
 
 class QueryRunner:
@@ -127,11 +130,16 @@ class QueryRunner:
         live: Callable[[], Mapping[str, Freshness]] = dict,
         now_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self.limits = limits
         self._slots = Slots(limits, monotonic_s)
-        self._room = _Room(
-            readers, limits, self._slots, monotonic_s, observer, on_fatal, live, now_ms
-        )
+        self._room = _Room(readers, self._slots, monotonic_s, observer, on_fatal, live, now_ms)
+
+    @property
+    def limits(self) -> QueryLimits:
+        return self._slots.limits
+
+    def limit(self, limits: QueryLimits) -> None:
+        """Other limits from here on, for the queries that run too."""
+        self._slots.limit(limits)
 
     def open(
         self,

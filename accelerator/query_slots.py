@@ -68,6 +68,16 @@ class Slots:
         self._watch.start()
 
     @property
+    def limits(self) -> QueryLimits:
+        return self._limits
+
+    def limit(self, limits: QueryLimits) -> None:
+        """Other limits from here on, for those who run and wait too; none is stopped for a slot."""
+        with self._changed:
+            self._limits = limits
+            self._changed.notify_all()
+
+    @property
     def running(self) -> int:
         with self._changed:
             return len(self._running)
@@ -122,7 +132,7 @@ class Slots:
         try:
             is_free = self._changed.wait_for(
                 lambda: (
-                    len(self._running) < limits.max_concurrent
+                    len(self._running) < self._limits.max_concurrent
                     or self._is_closed
                     or query.is_stopped
                 ),

@@ -92,7 +92,7 @@ class Course:
         graph = ShardGraph(
             self.origin,
             stored.shards,
-            pacing=Pacing(floor_s=settings.scan_interval_s, idle_s=settings.ready_lag_s),
+            pacing=pacing_of(settings),
             retention=around.retention,
             now_s=now_s,
         )
@@ -144,6 +144,13 @@ class Course:
             aws_time=around.aws_time,
             on_consumed=around.count_rcu,
         )
+
+    def adjust(self, around: Surroundings) -> None:
+        """Reads on by other settings: those that need no new positions."""
+        self._around = around
+        self.reader.pace(pacing_of(around.settings))
+        if self.scanner is not None:
+            self.scanner.limit(around.settings.scan_max_rcu)
 
     # Steps, by any thread
 
@@ -206,6 +213,10 @@ class Course:
     def _end_scan(self) -> None:
         self._scans.abandon(self.settled)
         self.scanner, self.filling = None, None
+
+
+def pacing_of(settings: Settings) -> Pacing:
+    return Pacing(floor_s=settings.scan_interval_s, idle_s=settings.ready_lag_s)
 
 
 def _origin(stored: StoredDataset, at_ms: int) -> Origin:

@@ -17,7 +17,7 @@ from accelerator.batch import Batch
 from accelerator.dataset import SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired
 from checkpoints.positions import SourceIdentity
-from connector.course import SCAN_QUEUE_BYTES
+from connector.course import SCAN_QUEUE_BYTES, Surroundings
 from connector.errors import DynaduckError, StartRefused
 from connector.health import Facts, Loading
 from connector.queue import BatchQueue
@@ -45,6 +45,7 @@ class FullRefresh(Upkeep):
 
     _scan: _Scan | None = None
     _next_scan_s: float = float("-inf")
+    _settled_s: float | None = None
 
     def poll(self, _now_s: float) -> float | None:
         return None
@@ -54,6 +55,7 @@ class FullRefresh(Upkeep):
         return scan.scanner.step(now_s) if scan is not None and self._is_reading else None
 
     def control(self, now_s: float) -> float | None:
+        self._take_settings()
         if not self._is_reading or now_s < self._start_due_s:
             return None
         try:
@@ -66,6 +68,13 @@ class FullRefresh(Upkeep):
             return None
         self._recovered()
         return now_s + CONTROL_EVERY_S
+
+    def _follow_settings(self, around: Surroundings) -> None:
+        super()._follow_settings(around)
+        if self._scan is not None:
+            self._scan.scanner.limit(around.settings.scan_max_rcu)
+        elif self._settled_s is not None:
+            self._next_scan_s = self._settled_s + around.settings.refresh_check_interval_s
 
     def _step(self, now_s: float) -> None:
         scan = self._scan
@@ -158,6 +167,7 @@ class FullRefresh(Upkeep):
             self._reload()
         self._around.journal.load_ends(sum(segment.items for segment in stored.segments))
         self._scan = None
+        self._settled_s = now_s
         self._next_scan_s = now_s + self.settings.refresh_check_interval_s
         log.info("a full refresh is complete", dataset=self.name)
 

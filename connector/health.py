@@ -124,10 +124,13 @@ class Limits:
 
 
 class HealthMonitor:
-    """One dataset's health. One thread calls `judge`, about once a second."""
+    """One dataset's health. One thread calls `judge`, about once a second.
+
+    limits   may be set to others at any time; the next verdict goes by them
+    """
 
     def __init__(self, limits: Limits | None = None, retention: Retention | None = None) -> None:
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
         self._retention = retention or Retention()
         self._is_ready = False
         self._has_been_ready = False
@@ -191,14 +194,14 @@ class HealthMonitor:
         It has been late since the last verdict that it was not: a process or a host that was
         stopped for hours has been late for hours, whichever of the two clocks tells.
         """
-        if most_ms is not None and most_ms <= self._limits.unready_lag_s * 1000:
+        if most_ms is not None and most_ms <= self.limits.unready_lag_s * 1000:
             self._kept = (now_s, aws_now_ms)
             return True
         kept_s, kept_ms = self._kept
         late_s = now_s - kept_s
         if aws_now_ms is not None and kept_ms is not None:
             late_s = max(late_s, (aws_now_ms - kept_ms) / 1000)
-        return late_s < self._limits.unready_after_s
+        return late_s < self.limits.unready_after_s
 
     def _lags_ms(self, facts: Facts, now_s: float) -> list[int | None]:
         known = {view.shard_id for view in facts.shards}
@@ -222,7 +225,7 @@ class HealthMonitor:
             return False
         if view.empties < PROOF_PAGES or view.idle_span_s < PROOF_SPAN_S:
             return False
-        stale_s = max(self._limits.ready_lag_s, 2 * view.interval_s)
+        stale_s = max(self.limits.ready_lag_s, 2 * view.interval_s)
         return view.last_good_s is not None and now_s - view.last_good_s <= stale_s
 
     def _headroom_ms(self, facts: Facts) -> int | None:
@@ -234,7 +237,7 @@ class HealthMonitor:
     # Reasons
 
     def _lasts(self, trouble: Trouble, now_s: float) -> bool:
-        return now_s - trouble.since_s >= self._limits.unready_after_s
+        return now_s - trouble.since_s >= self.limits.unready_after_s
 
     def _troubles(self, facts: Facts, now_s: float) -> tuple[list[Reason], list[Trouble]]:
         """What makes state Error, and the troubles that do not, or not yet.
@@ -278,7 +281,7 @@ class HealthMonitor:
         return broken
 
     def _late(self, facts: Facts, most_ms: int | None) -> list[Reason]:
-        limit_s = self._limits.ready_lag_s
+        limit_s = self.limits.ready_lag_s
         if most_ms is not None and most_ms <= limit_s * 1000:
             return []
         waiting = [v.shard_id for v in facts.shards if v.state is ShardState.DRAINING]

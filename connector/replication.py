@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -93,6 +94,7 @@ class Replication(Upkeep):
         """Starts, watches for losses, settles the snapshot, lists the shards. At most one request
         or decision at a time; when to call again.
         """
+        self._take_settings()
         if not self._is_reading or now_s < self._start_due_s:
             return None
         course = self.course
@@ -118,6 +120,16 @@ class Replication(Upkeep):
         self._recovered()
         due_s = course.discovery.step(now_s) if course is self.course else now_s
         return now_s + CONTROL_EVERY_S if due_s is None else min(due_s, now_s + CONTROL_EVERY_S)
+
+    def _follow_settings(self, around: Surroundings) -> None:
+        super()._follow_settings(around)
+        settings = around.settings
+        before = self._policy
+        self._policy = replace(before, invalid_checkpoint=settings.invalid_checkpoint_behavior)
+        if self.course is not None:
+            self.course.adjust(around)
+        if self._policy != before:
+            self._halted = None  # what was halted is decided again, as at a start
 
     # Starting
 

@@ -19,13 +19,10 @@ from typing import Final
 import pyarrow as pa
 import structlog
 
-from accelerator.choice import Misfit
 from accelerator.conditions import check
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
-from accelerator.dataset import Poison as RowPoison
+from accelerator.dataset import Dataset
 from accelerator.errors import AcceleratorError, BadSetting, ForeignCheckpoint
-from accelerator.history import History
 from accelerator.task_table import write_tasks
 from connector.applier import Applier
 from connector.aws.source import AwsSettings, AwsSource
@@ -41,6 +38,7 @@ from connector.recovery import Policy
 from connector.replication import Replication
 from connector.snapshot.scanner import EVENTUAL_MARGIN_S
 from connector.snapshot.single_keys import SingleKeys
+from connector.spec import spec_of
 from connector.stream.coverage import Retention
 from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder, Recorder
@@ -147,6 +145,13 @@ class Service:
             if refusal is not None and not any(self._had_checkpoint):
                 return refusal
         return None
+
+    def adjust(self, config: Config) -> None:
+        """Takes settings that may change while it runs; the rest must be what it began with."""
+        self.config = config
+        for replication in self.replications:
+            replication.adjust(config.dataset(replication.name))
+        self._orders.ring()
 
     def replication(self, name: str) -> Upkeep | None:
         """By its name in whatever case: SQL does not tell them apart either."""
@@ -355,26 +360,6 @@ def duckdb_share(memory_limit_bytes: int) -> int:
     what DuckDB allocates outside its own count.
     """
     return min(memory_limit_bytes, max(LEAST_SHARE_BYTES, int(0.4 * memory_limit_bytes)))
-
-
-def spec_of(settings: Settings) -> DatasetSpec:
-    """What the settings ask of the dataset."""
-    history = settings.history
-    return DatasetSpec(
-        name=settings.name,
-        table_name=settings.table,
-        region=settings.region,
-        account=settings.account_id,
-        max_columns=settings.max_columns,
-        include=settings.include or None,
-        exclude=settings.exclude,
-        where=settings.where,
-        unnest_depth=settings.unnest_depth,
-        pins=tuple((pin.name, pin.type) for pin in settings.columns),
-        misfit=Misfit(settings.misfit.value),
-        poison=RowPoison(settings.poison.value),
-        history=History(int(history.retention_s * 1000)) if history.enabled else None,
-    )
 
 
 def refuse_unusable(settings: Settings) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from accelerator.batch import Batch
-from accelerator.dataset import Applied, Dataset, SnapshotState, StoredDataset
+from accelerator.dataset import Applied, Dataset, Poison, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, DatabaseInvalidated
 from checkpoints.positions import SnapshotSegment
 from connector.config import Dataset as Settings
@@ -28,6 +28,7 @@ from connector.reasons import Trouble
 from connector.retry import BACKOFF
 from connector.snapshot.scanner import Scanner, new_segments, segments_for
 from connector.source import TableDescription
+from connector.spec import history_of
 from metrics.recorder import DatasetRecorder
 
 SAME_SECOND_MS: Final = 1000  # the Date header is cut to seconds, so the start was within the next
@@ -64,6 +65,7 @@ class Upkeep(ABC):
         self._refresh_asked = threading.Event()
         self._paused = threading.Event()
         self._stopping = threading.Event()
+        self._adjusted: Settings | None = None
         self._failures = 0
         self._failing_since_s: float | None = None
         self._start_error: Exception | None = None
@@ -146,6 +148,25 @@ class Upkeep(ABC):
     def refresh(self) -> None:
         """Loads the table anew beside the data that is served, at the next control step."""
         self._refresh_asked.set()
+
+    def adjust(self, settings: Settings) -> None:
+        """Other values of settings that may change while it runs, from the next control step on."""
+        self._adjusted = settings
+        self._monitor.limits = Limits.of(settings.ready_lag_s)
+
+    def _take_settings(self) -> None:
+        """By the control thread, which alone begins courses and scans."""
+        settings, self._adjusted = self._adjusted, None
+        if settings is not None:
+            with self._writing:
+                self.dataset.adjust(
+                    poison=Poison(settings.poison.value), history=history_of(settings)
+                )
+            self._follow_settings(replace(self._around, settings=settings))
+
+    def _follow_settings(self, around: Surroundings) -> None:
+        """What each kind changes besides."""
+        self._around = around
 
     def pause(self) -> None:
         self._paused.set()

@@ -48,6 +48,11 @@ Dots, dashes and underscores are the same in flags; in variables, `__` stands fo
 - A key that is not known is an error that names the nearest known one. Keys that only Spice.ai's
   `spicepod.yaml` knows are ignored, each with a warning; datasets of a spicepod that do not read
   from DynamoDB likewise.
+
+A running service reads its file again on SIGHUP (`systemctl reload dynaduck`, `kill -HUP PID`). The
+whole file is checked first; a wrong one changes nothing. Settings with `yes` under Reloads hold at
+once; a change of any other is named in the log, in `dynaduck status` and on the status page, and
+waits for a restart. Flags and environment stay those of the start, and still win over the file.
 """
 
 _FOREIGN_HEAD = """\
@@ -85,10 +90,13 @@ def settings_page() -> str:
 
 
 def _table(settings: Iterable[Setting]) -> str:
-    rows = ["| Setting | Kind | Default | What it does |", "|---|---|---|---|"]
+    rows = ["| Setting | Kind | Default | Reloads | What it does |", "|---|---|---|---|---|"]
     for setting in settings:
         default = f"`{setting.default}`" if setting.default is not None else ""
-        rows.append(f"| `{setting.key}` | {setting.kind.label} | {default} | {setting.doc} |")
+        reloads = "yes" if setting.reloads else ""
+        rows.append(
+            f"| `{setting.key}` | {setting.kind.label} | {default} | {reloads} | {setting.doc} |"
+        )
     return "\n".join(rows) + "\n"
 
 

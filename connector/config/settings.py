@@ -106,7 +106,10 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One entry of the catalog. `default` is as a person writes it, None where there is none."""
+    """One entry of the catalog. `default` is as a person writes it, None where there is none.
+
+    `reloads`: a running service takes a new value on SIGHUP; the others wait for a restart.
+    """
 
     key: str
     attribute: tuple[str, ...]
@@ -115,6 +118,7 @@ class Setting:
     doc: str
     aliases: tuple[Alias, ...] = ()
     environment: tuple[str, ...] = ()
+    reloads: bool = False
 
     @property
     def is_secret(self) -> bool:
@@ -129,8 +133,9 @@ def _setting(
     *,
     aliases: tuple[Alias, ...] = (),
     environment: tuple[str, ...] = (),
+    reloads: bool = False,
 ) -> Any:
-    entry = Setting(key, (), kind, default, doc, aliases, environment)
+    entry = Setting(key, (), kind, default, doc, aliases, environment, reloads)
     if default is None:
         return dataclasses.field(metadata={"setting": entry})
     return dataclasses.field(default=kind.read(default), metadata={"setting": entry})
@@ -152,7 +157,7 @@ class History:
         "enabled", BOOLEAN, "false", "Keep every change, with its old image where there is one."
     )
     retention_s: float = _setting(
-        "retention", duration(1.0), "30d", "How long changes of the history are kept."
+        "retention", duration(1.0), "30d", "How long changes of the history are kept.", reloads=True
     )
 
 
@@ -209,18 +214,21 @@ class Dataset:
         duration(),
         "0s",
         "Least time between two polls of a shard; 0s adapts to the traffic.",
+        reloads=True,
     )
     scan_segments: int | None = _setting(
         "params.scan_segments",
         optional(whole(1, 1_000_000), "auto"),
         "auto",
-        "Parallel segments of the snapshot; auto goes by the table's size.",
+        "Parallel segments of the next snapshot; auto goes by the table's size.",
+        reloads=True,
     )
     scan_max_rcu: int | None = _setting(
         "params.scan_max_rcu",
         optional(whole(1)),
         "none",
         "Most read capacity units a second that the snapshot may use.",
+        reloads=True,
     )
     scan_consistent_read: bool = _setting(
         "params.scan_consistent_read",
@@ -240,6 +248,7 @@ class Dataset:
         "2s",
         "The dataset is Ready while it lags by no more than this.",
         aliases=(Alias("params.ready_lag", is_deprecated=True),),
+        reloads=True,
     )
     initial_snapshot: InitialSnapshot = _setting(
         "params.dynamodb_replication_initial_snapshot",
@@ -261,6 +270,7 @@ class Dataset:
                 values={"ready_after_load": "restart", "ready_before_load": "restart"},
             ),
         ),
+        reloads=True,
     )
     refresh_mode: RefreshMode = _setting(
         "acceleration.refresh_mode",
@@ -273,6 +283,7 @@ class Dataset:
         duration(1.0),
         "10m",
         "Time between two scans with refresh_mode: full.",
+        reloads=True,
     )
     columns: tuple[ColumnPin, ...] = _setting(
         "columns", COLUMN_PINS, "[]", "Attributes whose column type is fixed."
@@ -309,6 +320,7 @@ class Dataset:
         "quarantine",
         "A change that cannot be applied: quarantine sets it aside in dynaduck.dead_letters, halt "
         "stops the dataset.",
+        reloads=True,
     )
     history: History = _section("history", History)
     publish: Publish = _section("publish", Publish)
@@ -349,13 +361,13 @@ class Quack:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     max_concurrent: int = _setting(
-        "max_concurrent", whole(1, 1024), "4", "Queries that run at the same time."
+        "max_concurrent", whole(1, 1024), "4", "Queries that run at the same time.", reloads=True
     )
     timeout_s: float = _setting(
-        "timeout", duration(0.001), "30s", "After this a query is interrupted."
+        "timeout", duration(0.001), "30s", "After this a query is interrupted.", reloads=True
     )
     max_rows: int | None = _setting(
-        "max_rows", optional(whole(1)), "none", "Most rows that one answer may have."
+        "max_rows", optional(whole(1)), "none", "Most rows that one answer may have.", reloads=True
     )
 
 
@@ -378,9 +390,15 @@ class Runtime:
         "secrets_dir", PATH, "/run/secrets", "Directory whose files are secrets by their names."
     )
     log_format: LogFormat = _setting(
-        "log_format", choice(LogFormat), "text", "Log lines for people, or one JSON object each."
+        "log_format",
+        choice(LogFormat),
+        "text",
+        "Log lines for people, or one JSON object each.",
+        reloads=True,
     )
-    log_level: LogLevel = _setting("log_level", choice(LogLevel), "info", "Least level logged.")
+    log_level: LogLevel = _setting(
+        "log_level", choice(LogLevel), "info", "Least level logged.", reloads=True
+    )
     http: Http = _section("http", Http)
     flight: Flight = _section("flight", Flight)
     quack: Quack = _section("quack", Quack)

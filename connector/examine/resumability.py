@@ -28,8 +28,8 @@ from connector.recovery import (
     covered_until_ms,
     decide_start,
 )
-from connector.service import spec_of
 from connector.source import Source, TableDescription
+from connector.spec import spec_of
 from connector.stream.lineage import DONE
 
 POSITIONS_TRIED: Final = 20

@@ -47,6 +47,12 @@ class ReadCapacity:
         """All units that answered requests have cost so far."""
         return self._consumed_rcu
 
+    def limit(self, max_rcu: float | None) -> None:
+        """Another rate from here on; what was spent under the old one is not held against it."""
+        with self._lock:
+            self._max_rcu = max_rcu
+            self._balance_rcu = max(0.0, self._balance_rcu)
+
     def ask(self, now_s: float) -> Grant | float:
         """A Grant to send one request now, or the time at which to ask again."""
         with self._lock:

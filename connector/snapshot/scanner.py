@@ -206,6 +206,10 @@ class Scanner:
         with self._lock:
             return tuple(self._faults.values())
 
+    def limit(self, max_rcu: float | None) -> None:
+        """Another `scan_max_rcu` from here on."""
+        self._capacity.limit(max_rcu)
+
     def progress(self) -> ScanProgress:
         with self._lock:
             segments = tuple(self._segments.values())

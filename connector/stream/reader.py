@@ -22,6 +22,7 @@ from connector.clock import AwsTime, Clock
 from connector.errors import SourceError
 from connector.source import ListedShard, RecordsPage, Source
 from connector.stream.lineage import Listing, OpenIterator, PageRead, Progress, ReadPage, ShardView
+from connector.stream.pacing import Pacing
 from connector.stream.shards import ShardGraph
 
 FULL_PAGE_RECORDS: Final = 1000  # the most that GetRecords returns
@@ -143,6 +144,12 @@ class StreamReader:
         """Reads every shard up to this AWS time as soon as may be: something waits for it."""
         with self._lock:
             self._graph.hurry(until_ms, self._clock.monotonic_s())
+        self._on_news()
+
+    def pace(self, pacing: Pacing) -> None:
+        """Polls at another pace from here on."""
+        with self._lock:
+            self._graph.pace(pacing, self._clock.monotonic_s())
         self._on_news()
 
     def listed(self, listing: Listing) -> None:

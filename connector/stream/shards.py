@@ -282,6 +282,13 @@ class ShardGraph:
             if shard.state is ShardState.IDLE and not shard.is_busy and self._hurries(shard):
                 self._wait(shard, now_s)
 
+    def pace(self, pacing: Pacing, now_s: float) -> None:
+        """Another pace from here on: nobody waits out what the old one had in mind."""
+        self._pacing = pacing
+        for shard in self._unfinished.values():
+            if shard.state in (ShardState.IDLE, ShardState.READING) and not shard.is_busy:
+                self._wait(shard, now_s)
+
     def _hurries(self, shard: Shard) -> bool:
         covered_ms = shard.coverage.until_ms
         if covered_ms is None or self._hurry_until_ms is None:

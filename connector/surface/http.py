@@ -33,6 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from accelerator.gate_rules import MAX_TEXT_BYTES
 from accelerator.query import Query, QueryRunner
 from accelerator.query_errors import QueryCancelled, QueryError, QueryFailed
+from accelerator.query_slots import QueryLimits
 from accelerator.results import MEDIA_TYPES, Encoder, encoder_for
 from connector.errors import DynaduckError, UnknownDataset
 from connector.surface.compression import codec_for, compressed
@@ -193,14 +194,17 @@ def _credentials(request: Request) -> list[bytes]:
     return given
 
 
+def _threads_wanted(limits: QueryLimits) -> int:
+    """One per query that runs or waits; more than that are turned away by the runner."""
+    return limits.max_concurrent + limits.max_waiting + 8
+
+
 class _Endpoints:
     def __init__(self, surface: Surface) -> None:
         self._facts = surface.facts
         self._queries = surface.queries
         self._exporter = surface.exporter
-        limits = surface.queries.limits
-        # One thread per query that runs or waits; more than that are turned away by the runner.
-        self._threads = anyio.CapacityLimiter(limits.max_concurrent + limits.max_waiting + 8)
+        self._threads = anyio.CapacityLimiter(_threads_wanted(self._queries.limits))
 
     async def health(self, _request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -278,6 +282,7 @@ class _Endpoints:
         return ResultStream(chunks, headers, query, self._queries.limits.timeout_s)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        self._threads.total_tokens = _threads_wanted(self._queries.limits)
         return await anyio.to_thread.run_sync(call, limiter=self._threads)
 
     async def _chunks(
