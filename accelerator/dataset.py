@@ -281,6 +281,8 @@ class Dataset:
         shadow: bool,
         positions_generation: int | None,
         snapshot: bool,
+        above: int = 0,
+        gaps: Sequence[Gap] = (),
     ) -> int:
         """Starts a generation of rows and returns its number, all in one transaction.
 
@@ -290,11 +292,13 @@ class Dataset:
                                then not used). None: `shards` begin a set of positions of its own,
                                numbered like the generation; live rows beside it are frozen
         snapshot               False: no scan will fill it
+        above                  the number is above this one too, which a file that is gone had
+        gaps                   what is lost already as it begins
         """
         if self._live is not None:
             _refuse_other(self._live.generation.identity, identity)
         catalog = Catalog(self._database.writer, self.spec.name)
-        number = _next_number(catalog)
+        number = max(_next_number(catalog), above + 1)
         generation = Generation(
             dataset=self.spec.name,
             generation=number,
@@ -331,6 +335,7 @@ class Dataset:
                     frozen = replace(self._live.generation, is_frozen=True)
                     catalog.save_generation(frozen)
             store.save_segments(self.spec.name, number, segments, now_ms=now_ms)
+            store.record_gaps(self.spec.name, number, gaps)
             kept = [generation]
             if shadow and self._live is not None:
                 kept.append(self._live.generation)

@@ -15,7 +15,7 @@ import hashlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
@@ -62,10 +62,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """All rows of a pipeline, decoded."""
+    """All rows of a pipeline, decoded. `newest` is the youngest commit that a row read shows."""
 
     offsets: Mapping[OffsetKey, OffsetValue]
     checkpoints: Mapping[CheckpointKey, CheckpointEnvelope]
+    newest: Committed | None = field(default=None, compare=False)
 
 
 Merge = Callable[[bytes, bytes], bytes]
@@ -129,16 +130,18 @@ class OffsetStore:
 
     def index(self) -> Index:
         """All rows of the pipeline, by Query. Raises RowCorrupt, StoreError."""
+        offsets, checkpoints = self._rows(OFFSET_PREFIX), self._rows(CHECKPOINT_PREFIX)
         return Index(
+            {OffsetKey.of_sk(sk): OffsetValue.decode(row.payload) for sk, row in offsets.items()},
             {
-                OffsetKey.of_sk(sk): OffsetValue.decode(_row_of(sk, item).payload)
-                for sk, item in self._items.query(self._pk, OFFSET_PREFIX)
+                CheckpointKey.of_sk(sk): CheckpointEnvelope.decode(row.payload)
+                for sk, row in checkpoints.items()
             },
-            {
-                CheckpointKey.of_sk(sk): CheckpointEnvelope.decode(_row_of(sk, item).payload)
-                for sk, item in self._items.query(self._pk, CHECKPOINT_PREFIX)
-            },
+            max((row.committed for row in (offsets | checkpoints).values()), default=None),
         )
+
+    def _rows(self, prefix: str) -> dict[str, Row]:
+        return {sk: _row_of(sk, item) for sk, item in self._items.query(self._pk, prefix)}
 
     def _publish(self, committed: Committed, sk: str, payload: bytes, merge: Merge) -> Published:
         for _ in range(MAX_TURNS):

@@ -16,6 +16,7 @@ from accelerator.dataset import Dataset, SnapshotState, StoredDataset
 from connector.clock import AwsTime, Clock
 from connector.config import Dataset as Settings
 from connector.journal import Journal
+from connector.offset_rows import OffsetRows
 from connector.queue import BatchQueue
 from connector.snapshot.capacity import ReadCapacity
 from connector.snapshot.scanner import EVENTUAL_MARGIN_S, Scanner
@@ -42,6 +43,7 @@ class Surroundings:
     ring_writer    wakes the applier: something is queued
     ring_readers   wakes pollers and scanners: something may be read
     reopen         told when DuckDB has given up on the file, without the writer's lock
+    rows           what publishes positions to the offset table; None where nothing does
     """
 
     settings: Settings
@@ -55,6 +57,7 @@ class Surroundings:
     ring_writer: Callable[[], None]
     ring_readers: Callable[[], None]
     reopen: Callable[[], None]
+    rows: OffsetRows | None = None
 
 
 class Course:

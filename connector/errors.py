@@ -19,7 +19,9 @@ DynaduckError                    message, hint, code, retry, needs_person
 └── ServiceError
     ├── StartRefused             another holder, a foreign checkpoint; exit status 2
     ├── ServiceUnreachable       no service answers a command that needs one
-    └── UnknownDataset           no dataset has the name that was given
+    ├── UnknownDataset           no dataset has the name that was given
+    ├── OffsetTableUnavailable   the rows in the offset table cannot be read for now
+    └── OffsetTableUnusable      a person has to mend the offset table or the way to it
 """
 
 from __future__ import annotations
@@ -191,3 +193,15 @@ class ServiceUnreachable(ServiceError):
 class UnknownDataset(ServiceError):
     code = "unknown_dataset"
     default_hint = "`GET /v1/datasets` lists the datasets."
+
+
+class OffsetTableUnavailable(ServiceError):
+    code = "offset_table_unavailable"
+    retry = Retry.BACKOFF
+
+
+class OffsetTableUnusable(ServiceError):
+    code = "offset_table_unusable"
+    retry = Retry.BACKOFF
+    needs_person = True
+    exit_status = 2

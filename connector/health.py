@@ -65,6 +65,7 @@ class Facts:
     commit_error     the newest commit failed
     failed_loops     names of loops that are down
     has_stream       False: the rows come from scans alone, so there is nothing to lag behind
+    notes            reasons from around the dataset that Ready may live with
     """
 
     aws_now_ms: int | None
@@ -82,6 +83,7 @@ class Facts:
     has_stream: bool = True
     is_paused: bool = False
     is_stopping: bool = False
+    notes: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,7 @@ class HealthMonitor:
         return [reasons.late(most_ms, limit_s, waiting, again=self._has_been_ready)]
 
     def _notes(self, facts: Facts, headroom_ms: int | None) -> list[Reason]:
-        notes = []
+        notes = list(facts.notes)
         if facts.open_dead_letters:
             notes.append(reasons.dead_letters(facts.open_dead_letters))
         if facts.is_refreshing:

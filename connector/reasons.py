@@ -183,3 +183,21 @@ def retention_low(headroom_ms: int) -> Reason:
         "Find out what blocks the shard that is furthest behind: `dynaduck status`.",
         blocks=False,
     )
+
+
+def rows_behind(table: str, error: Exception) -> Reason:
+    return Reason(
+        "rows_behind",
+        f"The offset rows in table {table} are behind the data file: {error}",
+        getattr(error, "hint", "") or "It is tried again by itself; the data does not wait for it.",
+        blocks=False,
+    )
+
+
+def rows_contested(table: str) -> Reason:
+    return Reason(
+        "rows_contested",
+        f"Another process writes the offset rows of this pipeline in table {table}.",
+        "Give each copy a runtime.pipeline of its own, then start this one again.",
+        blocks=False,
+    )

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from checkpoints.positions import Gap, ShardCheckpoint, ShardState, SourceIdentity
+from checkpoints.progress import DatasetProgress
 from connector.config.settings import InitialSnapshot, InvalidCheckpointBehavior
 from connector.errors import DynaduckError, StartRefused, StreamDisabled, ViewTypeUnusable
 from connector.reasons import Reason
@@ -47,6 +48,7 @@ class Cause(StrEnum):
     STREAM_REPLACED = "stream_replaced"
     STREAM_GONE = "stream_gone"
     TABLE_RECREATED = "table_recreated"
+    DISK_LOST = "disk_lost"
 
 
 SENTENCES: Final = {
@@ -58,6 +60,7 @@ SENTENCES: Final = {
     Cause.STREAM_REPLACED: "the stream was turned off and on again, and changes between are lost",
     Cause.STREAM_GONE: "the stream no longer exists",
     Cause.TABLE_RECREATED: "the table was deleted and made again",
+    Cause.DISK_LOST: "the data file is gone, and what it held is not in the stream any more",
 }
 
 
@@ -242,6 +245,16 @@ def decide_stream(
     if facts.is_stream_gone and facts.table is not None and not facts.is_table_gone:
         return _after_loss(Cause.STREAM_GONE, facts.table, policy, is_loaded=is_loaded)
     return None
+
+
+def continues(recalled: DatasetProgress, table: TableDescription) -> bool:
+    """Whether positions that outlived their data file are this table's, of this incarnation."""
+    source = recalled.source
+    return (
+        source is not None
+        and (source.table_id, source.table_arn) == (table.table_id, table.table_arn)
+        and bool(recalled.shards)
+    )
 
 
 def covered_until_ms(shards: Sequence[ShardCheckpoint]) -> int | None:

@@ -20,12 +20,14 @@ from accelerator.batch import Batch, empty_changes
 from accelerator.dataset import Applied, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
 from checkpoints.positions import Gap
+from checkpoints.progress import DatasetProgress
 from connector.course import Course, Surroundings
 from connector.errors import DynaduckError, SourceError, StartRefused, TableNotFound
 from connector.examine.first_contact import check_access
 from connector.health import Facts
 from connector.reasons import Reason, Trouble
 from connector.recovery import (
+    SENTENCES,
     AtStart,
     Cause,
     Drain,
@@ -41,6 +43,7 @@ from connector.recovery import (
     Stored,
     StreamOnly,
     Wait,
+    continues,
     decide_gaps,
     decide_start,
     decide_stream,
@@ -54,6 +57,7 @@ from metrics.recorder import DatasetRecorder
 CONTROL_EVERY_S: Final = 0.2
 FORGET_EVERY_S: Final = 300.0
 RESOLVED_BY_REINITIALIZING: Final = "reinitialized"
+ACCEPTED_WITHOUT_SNAPSHOT: Final = "accepted: initial_snapshot is disabled"
 WHOLE_STREAM: Final = "*"  # dynaduck.gaps.shard_id where a gap is not one shard's
 
 log = structlog.get_logger(__name__)
@@ -199,6 +203,18 @@ class Replication(Upkeep):
         if self.stored is None:
             consistent = self.settings.scan_consistent_read
             check_access(self._around.source, table, scans=scans, consistent=consistent)
+        rows = self._around.rows
+        recalled = None if rows is None else rows.recall(self.name)
+        if recalled is not None and not scans and continues(recalled, table):
+            self._begin_at(recalled, table)
+            self._look_and_decide(now_s)
+            return
+        if recalled is not None:
+            log.warning(
+                "the offset rows show a copy that this disk does not hold: it begins anew",
+                dataset=self.name,
+                takes_snapshot=scans,
+            )
         self._write(
             lambda: self.dataset.begin(
                 table.identity(),
@@ -208,9 +224,36 @@ class Replication(Upkeep):
                 shadow=False,
                 positions_generation=None,
                 snapshot=scans,
+                above=0 if recalled is None else recalled.generation,
             )
         )
         self._follow(now_s)
+
+    def _begin_at(self, recalled: DatasetProgress, table: TableDescription) -> None:
+        """The file is gone and no snapshot is wanted: no change from here on need be lost too."""
+        lost = Gap(
+            WHOLE_STREAM,
+            None,
+            Cause.DISK_LOST.value,
+            table.at_ms,
+            resolution=ACCEPTED_WITHOUT_SNAPSHOT,
+        )
+        self._write(
+            lambda: self.dataset.begin(
+                recalled.source or table.identity(),
+                origin_ms=table.at_ms,
+                shards=recalled.shards,
+                segments=(),
+                shadow=False,
+                positions_generation=None,
+                snapshot=False,
+                above=recalled.generation,
+                gaps=(lost,),
+            )
+        )
+        self._recorder.gap()
+        self._around.journal.loss(Cause.DISK_LOST.value, SENTENCES[Cause.DISK_LOST])
+        log.warning("reading goes on where the offset rows say", dataset=self.name)
 
     def _follow(self, now_s: float, *, rebuild: Cause | None = None) -> None:
         if self.stored is None:
@@ -326,7 +369,7 @@ class Replication(Upkeep):
                 )
             else:
                 self.dataset.reposition(table.identity(), origin_ms=table.at_ms)
-            self.dataset.resolve_gaps("accepted: initial_snapshot is disabled")
+            self.dataset.resolve_gaps(ACCEPTED_WITHOUT_SNAPSHOT)
             self._reload()
         self._recorder.reinitialized()
         self._follow(now_s)

@@ -14,6 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -23,22 +24,27 @@ from accelerator.conditions import check
 from accelerator.database import Database
 from accelerator.dataset import Dataset
 from accelerator.errors import AcceleratorError, BadSetting, ForeignCheckpoint
+from accelerator.stored import stored_progress
 from accelerator.task_table import write_tasks
+from checkpoints.offsets import OffsetStore
 from connector.applier import Applier
 from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
-from connector.config import Config, RefreshMode, Secret
+from connector.config import Config, RefreshMode, Secret, WalStorage
 from connector.config import Dataset as Settings
+from connector.config import OffsetStore as OffsetStoreKind
 from connector.course import Surroundings
 from connector.errors import ConfigError, DynaduckError, StartRefused, UnknownDataset
 from connector.full_refresh import FullRefresh
 from connector.journal import Journal
 from connector.loops import Bell, Loop, Step
+from connector.offset_rows import OffsetRows
 from connector.recovery import Policy
 from connector.replication import Replication
 from connector.snapshot.scanner import EVENTUAL_MARGIN_S
 from connector.snapshot.single_keys import SingleKeys
 from connector.spec import spec_of
+from connector.storage import offset_items, pipeline_of
 from connector.stream.coverage import Retention
 from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder, Recorder
@@ -48,6 +54,7 @@ POLLERS: Final = 8
 SCANNERS: Final = 4
 MONITOR_EVERY_S: Final = 0.5
 DRAIN_S: Final = 20.0
+FLUSH_S: Final = 5.0
 JOIN_S: Final = 15.0  # longer than the read time-out of a request in flight
 QUIET_CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 QUIET_FOR_S: Final = 5.0
@@ -84,6 +91,7 @@ class Service:
         self._is_stopping = False
         self._quiet_since_s = 0.0
         self._is_loaded = True
+        self._rows = self._offset_rows()
         try:
             self.replications = [
                 self._replication(settings, retention or Retention())
@@ -106,6 +114,8 @@ class Service:
         ]
         self._applying = Loop("applier", self.applier.step, self._work, self.clock)
         self._monitor = Loop("monitor", self._judge, Bell(), self.clock)
+        rows = self._rows
+        self._telling = [] if rows is None else [Loop("rows", rows.step, Bell(), self.clock)]
 
     # Life
 
@@ -123,7 +133,11 @@ class Service:
         while not self._is_drained() and self.clock.monotonic_s() < deadline_s:
             self.clock.sleep(0.02)
         is_drained = self._is_drained()
-        self._stop([self._applying, self._monitor])
+        if self._rows is not None:
+            self._rows.stop()
+        self._stop([self._applying, self._monitor, *self._telling])
+        if self._rows is not None:
+            self._rows.flush(FLUSH_S)
         for journal in self._journals:
             journal.close()
         with self.writing:
@@ -193,11 +207,28 @@ class Service:
             ring_writer=self._work.ring,
             ring_readers=self._news.ring,
             reopen=self.try_reopen,
+            rows=self._rows if settings.refresh_mode is RefreshMode.CHANGES else None,
         )
         if settings.refresh_mode is RefreshMode.FULL:
             return FullRefresh(around, self.writing, recorder, draw=random.random)
         policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
         return Replication(around, policy, self.writing, recorder, draw=random.random)
+
+    def _offset_rows(self) -> OffsetRows | None:
+        """What publishes positions to the offset table, where the file here is the whole truth."""
+        runtime = self.config.runtime
+        table = runtime.offset_dynamodb_table
+        if runtime.offset_store is not OffsetStoreKind.DYNAMODB or table is None:
+            return None
+        if runtime.wal_storage is not WalStorage.DISK:
+            return None
+        return OffsetRows(
+            OffsetStore(offset_items(self.config), pipeline_of(runtime)),
+            table,
+            [d.name for d in self.config.datasets if d.refresh_mode is RefreshMode.CHANGES],
+            partial(stored_progress, self.database),
+            self.clock,
+        )
 
     def _has_checkpoint(self, replication: Upkeep) -> bool:
         """Where it cannot be read it is taken for one: what must not start needs proof."""
@@ -217,7 +248,14 @@ class Service:
         return [Loop(f"{name}-{n}", step, self._news, self.clock) for n in range(size)]
 
     def _loops(self) -> list[Loop]:
-        return [*self._control, *self._pollers, *self._scanners, self._applying, self._monitor]
+        return [
+            *self._control,
+            *self._pollers,
+            *self._scanners,
+            self._applying,
+            self._monitor,
+            *self._telling,
+        ]
 
     # While it runs
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from connector.aws.stores import StoreSettings
 
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_S3_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-_DYNAMODB_VARIABLES: Final = ("AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL")
+_ANY_ENDPOINT: Final = "AWS_ENDPOINT_URL"
 _AWS_HOSTS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
@@ -81,13 +80,18 @@ def store_settings(config: Config, env: Mapping[str, str] = os.environ) -> Store
         access_key_id=None if dataset is None else _revealed(dataset.access_key_id),
         secret_access_key=None if dataset is None else _revealed(dataset.secret_access_key),
         session_token=None if dataset is None else _revealed(dataset.session_token),
-        dynamodb_endpoint_url=_first(env, _DYNAMODB_VARIABLES) or named,
-        s3_endpoint_url=_first(env, _S3_VARIABLES) or elsewhere,
+        dynamodb_endpoint_url=_endpoint("DYNAMODB", named, env),
+        s3_endpoint_url=_endpoint("S3", elsewhere, env),
     )
 
 
 def _first(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return next((env[name] for name in names if env.get(name)), None)
+
+
+def _endpoint(service: str, named: str | None, env: Mapping[str, str]) -> str | None:
+    """The variable of the service alone, then what the dataset names, then that of all services."""
+    return env.get(f"{_ANY_ENDPOINT}_{service}") or named or env.get(_ANY_ENDPOINT) or None
 
 
 def _is_outside_aws(url: str) -> bool:

@@ -195,6 +195,8 @@ class Upkeep(ABC):
         self._settle_tickets(group)
         self._count(applied)
         self._around.journal.applied(group, applied)
+        if self._around.rows is not None and applied.wrote:
+            self._around.rows.committed()
 
     def _settle_tickets(self, group: Sequence[Batch]) -> None:
         for batch in group:
@@ -234,8 +236,10 @@ class Upkeep(ABC):
         failed_loops: tuple[str, ...] = (),
     ) -> Health:
         """The verdict now; any thread, one at a time."""
+        note = None if self._around.rows is None else self._around.rows.note()
         facts = replace(
             self._facts(),
+            notes=() if note is None else (note,),
             open_dead_letters=self._dead_letters,
             commit_error=commit_error,
             failed_loops=failed_loops,

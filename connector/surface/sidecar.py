@@ -204,7 +204,6 @@ def _refuse_unbuilt(config: Config) -> None:
         "runtime.flight.enabled": runtime.flight.enabled,
         "runtime.quack.enabled": runtime.quack.enabled,
         "runtime.wal_storage": runtime.wal_storage.value != "disk",
-        "runtime.offset_store": runtime.offset_store.value != "duckdb",
     }
     wanted |= {
         f"datasets.{d.name}.publish.every": d.publish.every_s is not None for d in config.datasets
