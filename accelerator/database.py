@@ -91,6 +91,8 @@ class Database:
         self._held_by_added_columns = 0.0
         self._is_closed = False
         self.reopened = 0
+        self.before_commit: Callable[[duckdb.DuckDBPyConnection], None] | None = None
+        """What else belongs into the writer's transactions while it is set."""
 
     @classmethod
     def open(
@@ -165,6 +167,8 @@ class Database:
             writer.execute("BEGIN TRANSACTION")
             try:
                 yield writer
+                if self.before_commit is not None:
+                    self.before_commit(writer)
                 writer.execute("COMMIT")
             except BaseException:
                 self._roll_back(writer)
@@ -173,6 +177,18 @@ class Database:
     def reopen(self) -> None:
         """Closes every connection and opens the file again: the way out of DatabaseInvalidated."""
         self._disconnect()
+        self._connect()
+        self.reopened += 1
+
+    def replace_by(self, path: Path) -> None:
+        """Makes the file at `path`, in the same directory, the data file. Every connection is new.
+
+        Raises:
+            AcceleratorError: it cannot be opened.
+        """
+        self._disconnect()
+        self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
+        path.replace(self.path)
         self._connect()
         self.reopened += 1
 

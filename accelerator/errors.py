@@ -16,6 +16,8 @@
     ├── ScanTicketExpired      scan rows whose window of touched keys is gone
     ├── BadCondition           the dataset's `where` is no SQL condition
     ├── BadSetting             a setting of the dataset that no data could ever suit
+    ├── LogRefused             the log that rows must be in first does not take them yet
+    ├── NotLeading             this process may not write to the log that the rows follow
     └── PoisonRecord           a record that cannot be applied, where the policy says halt
 
 Owns the translation of `duckdb.Error`; nothing above this package sees a foreign exception.
@@ -128,6 +130,28 @@ class UnknownShard(AcceleratorError):
 class ScanTicketExpired(AcceleratorError):
     retry = Retry.BACKOFF
     default_hint = "The page is requested again under a new ticket."
+
+
+class LogRefused(AcceleratorError):
+    """`code` is that of what stands in the way."""
+
+    retry = Retry.BACKOFF
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str = "log",
+        needs_person: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.needs_person = needs_person
+
+
+class NotLeading(AcceleratorError):
+    default_hint = "Ask the node that leads: `dynaduck cluster status` names it."
 
 
 class BadCondition(AcceleratorError):
