@@ -23,7 +23,7 @@ from accelerator.batch import CHANGES, Batch
 from accelerator.catalog import Catalog, Generation
 from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
-from accelerator.dead_letters import DeadLetters
+from accelerator.dead_letters import DeadLetter, DeadLetters
 from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
 from accelerator.fitting import Fitted, Fitter
 from accelerator.group import Group
@@ -283,6 +283,7 @@ class Dataset:
         snapshot: bool,
         above: int = 0,
         gaps: Sequence[Gap] = (),
+        fingerprint: str | None = None,
     ) -> int:
         """Starts a generation of rows and returns its number, all in one transaction.
 
@@ -294,6 +295,7 @@ class Dataset:
         snapshot               False: no scan will fill it
         above                  the number is above this one too, which a file that is gone had
         gaps                   what is lost already as it begins
+        fingerprint            of the settings to load under, where they are another process's
         """
         if self._live is not None:
             _refuse_other(self._live.generation.identity, identity)
@@ -308,7 +310,7 @@ class Dataset:
             snapshot_state=(SnapshotState.RUNNING if snapshot else SnapshotState.NONE).value,
             origin_ms=origin_ms,
             snapshot_started_at_ms=origin_ms if snapshot else None,
-            fingerprint=self.spec.fingerprint,
+            fingerprint=fingerprint or self.spec.fingerprint,
         )
         now_ms = self._now_ms()
         plan = initial([(k.name, k.type) for k in identity.key_schema], generation.choice, now_ms)
@@ -418,6 +420,73 @@ class Dataset:
                 group.close()
         applied.duration_s = time.perf_counter() - started
         return applied
+
+    def settled_changes(self, batches: Sequence[Batch]) -> Batch | None:
+        """What is new of the stream batches, as one batch; None when nothing is.
+
+        A copy that holds what this one holds gets from it what this one gets from `batches`.
+
+        Raises:
+            UnknownShard: as `apply`.
+        """
+        mine = [batch for batch in batches if not batch.is_scan and self._is_read(batch)]
+        progress = self._progress.stage()
+        changes = pa.concat_tables([CHANGES.empty_table(), *(progress.admit(b) for b in mine)])
+        gaps = tuple(gap for batch in mine for gap in batch.gaps)
+        shards, segments = progress.changed_shards(), progress.changed_segments()
+        if not (changes.num_rows or shards or segments or gaps):
+            return None
+        generation = self._newest().generation.positions_generation
+        return Batch(changes, generation, shards, segments, gaps, nbytes=changes.nbytes)
+
+    def settled_scans(self, batches: Sequence[Batch], ticket: int) -> list[Batch]:
+        """The scan rows that no change has passed, under a ticket that no commit is later than.
+
+        Raises:
+            ScanTicketExpired: as `apply`.
+        """
+        mine = [batch for batch in batches if batch.is_scan and self._is_read(batch)]
+        settled = []
+        for fills in dict.fromkeys(batch.fills for batch in mine):
+            of_one = [batch for batch in mine if batch.fills == fills]
+            progress = self._progress.stage()
+            with self._database.translated():
+                schema = self._newest().generation.identity.key_schema
+                group = Group(self._database.writer, schema, self._prepared)
+                for batch in of_one:
+                    group.add(batch, progress.admit(batch))
+                try:
+                    group.last_changes()
+                    group.scan_rows(self._touched.since)
+                    rows = group.unpassed_scans()
+                finally:
+                    group.close()
+            segments = progress.changed_segments()
+            if rows.num_rows or segments:
+                generation = of_one[0].generation
+                settled.append(
+                    Batch(
+                        rows,
+                        generation,
+                        segments=segments,
+                        scan_ticket=ticket,
+                        fills=fills,
+                        nbytes=rows.nbytes,
+                    )
+                )
+        return settled
+
+    def shard_rows(self) -> tuple[ShardCheckpoint, ...]:
+        """The committed positions that are read."""
+        return tuple(self._progress.shards.values())
+
+    def next_generation(self, above: int = 0) -> int:
+        """The number that `begin` or `reposition` would give."""
+        return max(_next_number(Catalog(self._database.writer, self.spec.name)), above + 1)
+
+    def drop_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        """Removes exactly these; how many there were."""
+        return DeadLetters(self._database, self.spec.name).drop(letters)
 
     def _is_read(self, batch: Batch) -> bool:
         newest = self._newest().generation

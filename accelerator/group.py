@@ -45,6 +45,7 @@ class Group:
         self._has_keys = False
         self._last: pa.Table = _KEYED.empty_table()
         self._scan_last: pa.Table = _KEYED.empty_table()
+        self._scan_fresh: pa.Table = _KEYED.empty_table()
         self.poison: dict[int, str] = {}
         self.fills_snapshot = False
         self.records = 0
@@ -114,10 +115,25 @@ class Group:
                     pc.invert(pc.is_in(rows.column("k"), passed.column("k").combine_chunks()))
                 )
             kept.append(rows)
-        fresh = pa.concat_tables(kept)
+        fresh = self._scan_fresh = pa.concat_tables(kept)
         self.passed = self._scan_keyed.num_rows - fresh.num_rows
         self._scan_last = self._last_per_key(fresh)
         return self._scan_last.select(["h", "k"]).cast(KEYS)
+
+    def unpassed_scans(self) -> pa.Table:
+        """The scan rows that no change has passed, and those without a readable key, of schema
+        CHANGES; after `scan_rows`.
+        """
+        if not self._scans:
+            return CHANGES.empty_table()
+        rows = pa.concat_tables([table for _, table in self._scans])
+        kept = pa.concat_arrays(
+            [
+                self._scan_fresh.column("i").combine_chunks(),
+                pa.array(list(self.poison), pa.int64()),
+            ]
+        )
+        return rows.filter(pc.is_in(rows.column("i"), kept)).drop_columns(["i"])
 
     def source(self, *, with_scan: bool) -> str:
         """The name of a relation (i, h, k, image) of the rows to write."""
