@@ -69,6 +69,29 @@ def admit(
     return Verdict(frozenset(walk.relations))
 
 
+def parameter_names(parser: Parser, sql: str) -> tuple[str, ...]:
+    """The names of a statement's parameters, `1`, `2`… where it says `?`; none of a PIVOT's.
+
+    Judges nothing: what the statement may do is for `admit` to say.
+
+    Raises:
+        QueryRejected: it is too long or too deep to be parsed
+        QueryFailed: it is not SQL
+    """
+    _check_text(sql)
+    names: set[str] = set()
+    rest: list[object] = [_parse(parser, sql)]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, dict):
+            if part.get("class") == "PARAMETER":
+                names.add(str(part.get("identifier")))
+            rest += part.values()
+        elif isinstance(part, list):
+            rest += part
+    return tuple(sorted(names, key=lambda name: (not name.isdigit(), len(name), name)))
+
+
 def _check_text(sql: str) -> None:
     try:
         size = len(sql.encode("utf-8"))
@@ -320,9 +343,9 @@ class _Walk:
         table = str(node.get("table_name", ""))
         schema = str(node.get("schema_name") or "").lower()
         name = table.lower()
-        if node.get("catalog_name"):
+        if str(node.get("catalog_name") or rules.CATALOG).lower() != rules.CATALOG:
             raise _relation_refused(table)
-        if name in scope and schema in ("", "recurring"):
+        if name in scope and schema in ("", "recurring") and not node.get("catalog_name"):
             self.inlined += scope[name]
             if self.inlined > rules.MAX_INLINED:
                 raise QueryRejected("The CTEs of the statement expand to a huge plan.")

@@ -116,6 +116,9 @@ DENIED_TYPES = frozenset({"variant"})
 # Names of DuckDB's own catalogue views, which an unqualified name would find.
 HIDDEN_RELATION_PREFIXES = ("duckdb_", "pg_", "pragma_", "sqlite_")
 
+# The data file's own name, by which clients that list catalogs qualify what they ask for.
+CATALOG = "replica"
+
 SYSTEM_RELATIONS = frozenset(
     {
         ("dynaduck", "datasets"),

@@ -179,6 +179,11 @@ _SETTINGS = [
     "SELECT * FROM system.main.duckdb_columns",
     "SELECT * FROM system.information_schema.tables",
     "SELECT * FROM main.duckdb_columns",
+    "SELECT * FROM replica.main.duckdb_columns",
+    "SELECT * FROM replica.pg_catalog.pg_class",
+    "SELECT * FROM replica.dynaduck.generations",
+    f"SELECT * FROM replica.{INTERNAL}",
+    "SELECT * FROM other.main.orders",
     "SELECT * FROM 'duckdb_columns'",
     "SELECT * FROM pg_catalog.pg_settings",
     "SELECT * FROM pg_settings",
@@ -344,6 +349,11 @@ _BROKEN = [
     "SELECT error('evil')",
     "\ufeff\u202eSELECT 1",
     "🦆",
+    # They would close a parenthesis that is put around them.
+    "SELECT 1) UNION ALL (SELECT 2",
+    "SELECT 1) LIMIT 0; DROP VIEW orders; SELECT * FROM (SELECT 1",
+    "SELECT 1) --",
+    "SELECT 1 /*",
 ]
 
 # What the gate refuses by itself, before anything is planned.

@@ -9,8 +9,9 @@ import pytest
 
 from accelerator import gate_rules as rules
 from accelerator.database import Database
-from accelerator.gate import admit
+from accelerator.gate import admit, parameter_names
 from accelerator.query_errors import QueryError, QueryRejected
+from accelerator.relations import columns_only
 from tests.hostile import GATED, REFUSED, label
 from tests.query_builder import data_file, fingerprint, rows_of, runner
 
@@ -23,6 +24,8 @@ HARMLESS = [
     "FROM orders",
     "FROM main.orders SELECT id",
     "TABLE orders",
+    "SELECT replica.main.orders.id FROM replica.main.orders",
+    "FROM REPLICA.dynaduck.datasets SELECT dataset",
     "VALUES (1, 'a'), (2, 'b')",
     "(SELECT 1)",
     'SELECT "select", "a b" FROM "Odd name"',
@@ -339,3 +342,51 @@ def test_ordinary_sizes_are_no_matter(database: Database, sql: str) -> None:
     cursor = database.cursor()
     admit(cursor, sql, VISIBLE, ["%abc%"])
     cursor.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT ?, i FROM t WHERE i = ? LIMIT ?", ("1", "2", "3")),
+        ("SELECT $2, $1, $10, $3", ("1", "2", "3", "10")),
+        ("SELECT $b, (SELECT $a WHERE EXISTS (SELECT $b))", ("a", "b")),
+        ("SELECT '?', \"?\" -- $1", ()),
+        ("PIVOT orders ON id USING sum(1)", ()),
+    ],
+)
+def test_parameters_are_named_in_their_order(
+    database: Database, sql: str, names: tuple[str, ...]
+) -> None:
+    """As the parser sees them, wherever they stand in the statement."""
+    cursor = database.cursor()
+    assert parameter_names(cursor, sql) == names
+    cursor.close()
+
+
+def test_a_text_too_deep_to_parse_is_asked_for_no_parameters(database: Database) -> None:
+    """What takes the parser minutes is refused before it is parsed, here too."""
+    cursor = database.cursor()
+    with pytest.raises(QueryRejected):
+        parameter_names(cursor, "SELECT " + "(" * 20_000)
+    cursor.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, 1 AS a, 2 AS a FROM orders -- the end",
+        "FROM orders ; ;\n",
+        "VALUES (1)",
+        "WITH x AS (SELECT 1 AS a) FROM x ORDER BY a LIMIT 5",
+        "DESCRIBE orders",
+        "SHOW TABLES",
+        "SELECT count(*) FROM range(1000000000) a, range(1000000) b",
+    ],
+)
+def test_columns_cost_no_execution(database: Database, sql: str) -> None:
+    """The same columns, no rows, and no time, whatever the statement itself would take."""
+    with runner(database, timeout_s=30) as (queries, _):
+        query = queries.open(columns_only(sql))
+        query.start()
+        assert query.schema.names
+        assert query.next_batch() is None
