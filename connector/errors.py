@@ -19,6 +19,7 @@ DynaduckError                    message, hint, code, retry, needs_person
 └── ServiceError
     ├── StartRefused             another holder, a foreign checkpoint; exit status 2
     ├── ServiceUnreachable       no service answers a command that needs one
+    ├── CopyFailed               a published copy could not be written or sent
     ├── UnknownDataset           no dataset has the name that was given
     ├── OffsetTableUnavailable   the rows in the offset table cannot be read for now
     └── OffsetTableUnusable      a person has to mend the offset table or the way to it
@@ -188,6 +189,12 @@ class StartRefused(ServiceError):
 class ServiceUnreachable(ServiceError):
     code = "service_unreachable"
     default_hint = "Start it with `dynaduck run`, or name its address."
+
+
+class CopyFailed(ServiceError):
+    code = "publish_failing"
+    retry = Retry.BACKOFF
+    default_hint = "It is tried again by itself; the copy that was published before stays whole."
 
 
 class UnknownDataset(ServiceError):

@@ -63,6 +63,7 @@ class Facts:
     rebuild_cause    the data served is frozen while a new snapshot is taken, because of this
     is_refreshing    a new snapshot is taken while the data served is kept fresh
     commit_error     the newest commit failed
+    copy_error       the newest copy could not be published
     failed_loops     names of loops that are down
     has_stream       False: the rows come from scans alone, so there is nothing to lag behind
     notes            reasons from around the dataset that Ready may live with
@@ -79,6 +80,7 @@ class Facts:
     rebuild_cause: str | None = None
     is_refreshing: bool = False
     commit_error: Exception | None = None
+    copy_error: Exception | None = None
     failed_loops: tuple[str, ...] = ()
     has_stream: bool = True
     is_paused: bool = False
@@ -293,6 +295,8 @@ class HealthMonitor:
         notes = list(facts.notes)
         if facts.open_dead_letters:
             notes.append(reasons.dead_letters(facts.open_dead_letters))
+        if facts.copy_error is not None:
+            notes.append(reasons.publish_failing(facts.copy_error))
         if facts.is_refreshing:
             notes.append(reasons.refreshing())
         # Six hours of the 24 that AWS keeps; a quarter where retention is shorter.

@@ -167,6 +167,15 @@ def dead_letters(number: int) -> Reason:
     )
 
 
+def publish_failing(error: Exception) -> Reason:
+    return Reason(
+        "publish_failing",
+        f"The newest copy could not be published: {error}",
+        getattr(error, "hint", "") or "It is tried again by itself; see the log.",
+        blocks=False,
+    )
+
+
 def refreshing() -> Reason:
     return Reason(
         "refreshing",

@@ -43,6 +43,8 @@ class Upkeep(ABC):
     health     the newest verdict
     refusal    why the service must not start because of this dataset
     stored     what is durably known, as of the last look
+    commits    how many commits of rows this process has seen: equal means the rows are the same
+    copy_error the newest copy could not be published; set by whoever publishes
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class Upkeep(ABC):
         self.course: Course | None = None
         self.refusal: DynaduckError | None = None
         self.stored: StoredDataset | None = None
+        self.commits = 0
+        self.copy_error: Exception | None = None
         self._around = around
         self._writing = writing
         self._recorder = recorder
@@ -206,6 +210,8 @@ class Upkeep(ABC):
     def _count(self, applied: Applied) -> None:
         if not applied.wrote:
             return
+        if applied.operations.total() or applied.columns_added or applied.columns_widened:
+            self.commits += 1
         self._recorder.applied(applied.operations, seconds=applied.duration_s)
         self._recorder.snapshot_items(applied.operations.get("snapshot", 0))
         if applied.dead_letters:
@@ -242,6 +248,7 @@ class Upkeep(ABC):
             notes=() if note is None else (note,),
             open_dead_letters=self._dead_letters,
             commit_error=commit_error,
+            copy_error=self.copy_error,
             failed_loops=failed_loops,
             is_paused=self._paused.is_set(),
             is_stopping=self._stopping.is_set(),

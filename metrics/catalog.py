@@ -231,6 +231,28 @@ NUMBERS_AS_TEXT = _of_dataset(
 ROWS = _of_dataset("rows", Kind.GAUGE, "rows", "Rows in the dataset at the last commit.")
 QUEUE_BYTES = _of_dataset("queue_bytes", Kind.GAUGE, "bytes", "Changes read and not yet committed.")
 
+PUBLISH_SECONDS = _of_dataset(
+    "publish_seconds",
+    Kind.HISTOGRAM,
+    "seconds",
+    "Duration of making one copy and putting it in its place.",
+    buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+PUBLISH_TOTAL = _of_dataset(
+    "publish_total",
+    Kind.COUNTER,
+    "copies",
+    "Times a copy was due, by what came of it: skipped where nothing had changed.",
+    ("outcome", ("published", "skipped", "failed")),
+)
+PUBLISH_BYTES = _of_dataset("publish_bytes", Kind.GAUGE, "bytes", "Size of the newest copy.")
+PUBLISH_LAST_SUCCESS = _of_dataset(
+    "publish_last_success_timestamp_seconds",
+    Kind.GAUGE,
+    "seconds",
+    "When a copy was last published or found to need no change, in seconds since the epoch.",
+)
+
 BUILD_INFO = Instrument(
     "dynaduck_build_info",
     Kind.GAUGE,
@@ -313,6 +335,10 @@ CATALOG: tuple[Instrument, ...] = (
     NUMBERS_AS_TEXT,
     ROWS,
     QUEUE_BYTES,
+    PUBLISH_SECONDS,
+    PUBLISH_TOTAL,
+    PUBLISH_BYTES,
+    PUBLISH_LAST_SUCCESS,
     BUILD_INFO,
     START_TIME,
     QUERIES,

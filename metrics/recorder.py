@@ -297,6 +297,21 @@ class DatasetRecorder:
     def queue_bytes(self, count: int) -> None:
         self._recorder.set(catalog.QUEUE_BYTES, count, name=self.name)
 
+    def published(self, *, seconds: float, nbytes: int, at_s: float) -> None:
+        """A copy is in its place."""
+        self._recorder.observe(catalog.PUBLISH_SECONDS, seconds, name=self.name)
+        self._recorder.add(catalog.PUBLISH_TOTAL, name=self.name, outcome="published")
+        self._recorder.set(catalog.PUBLISH_BYTES, nbytes, name=self.name)
+        self._recorder.set(catalog.PUBLISH_LAST_SUCCESS, at_s, name=self.name)
+
+    def publish_skipped(self, *, at_s: float) -> None:
+        """The published copy is still what a new one would be."""
+        self._recorder.add(catalog.PUBLISH_TOTAL, name=self.name, outcome="skipped")
+        self._recorder.set(catalog.PUBLISH_LAST_SUCCESS, at_s, name=self.name)
+
+    def publish_failed(self) -> None:
+        self._recorder.add(catalog.PUBLISH_TOTAL, name=self.name, outcome="failed")
+
 
 def _key(instrument: Instrument, labels: Mapping[str, str]) -> Labels:
     """Label values in the catalog's order. Raises ValueError on missing or foreign labels."""

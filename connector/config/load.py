@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from connector.config.copy_target import target_problems
 from connector.config.datasets import build_datasets
 from connector.config.interpolation import Interpolation, SecretsManager, masked
 from connector.config.layers import Layer, Origin, from_environment, from_file, from_flags
@@ -87,6 +88,7 @@ def load(
     runtime_values = reader.values("runtime", runtime_settings(), runtime_block)
     runtime = build_runtime(runtime_values, runtime_block, reader)
     datasets = build_datasets(layers, env, reader)
+    problems += target_problems(datasets, runtime.replica_file)
     if datasets_wanted and not datasets and not problems:
         problems.append(
             ConfigError(

@@ -69,6 +69,7 @@ class Misfit(StrEnum):
 
 
 class PublishFormat(StrEnum):
+    DUCKDB = "duckdb"
     PARQUET = "parquet"
 
 
@@ -170,7 +171,10 @@ class Publish:
         "format", choice(PublishFormat), "parquet", "Format of the copies."
     )
     to: str | None = _setting(
-        "to", _NONE_OR_TEXT, "none", "Where the copies go: a path, or s3://bucket/prefix."
+        "to",
+        _NONE_OR_TEXT,
+        "none",
+        "Where the copies go: a directory, a file, s3://bucket/prefix, or an object.",
     )
 
 

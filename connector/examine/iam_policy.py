@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from connector.aws.stores import TABLE_ACTIONS
 from connector.config import (
@@ -23,8 +22,10 @@ from connector.config import (
     Runtime,
     WalStorage,
 )
+from connector.config.copy_target import CopyTarget
 
 VERSION: Final = "2012-10-17"
+PUBLISH_ACTIONS: Final = ("s3:AbortMultipartUpload", "s3:PutObject")
 STREAM_ACTIONS: Final = (
     "dynamodb:DescribeStream",
     "dynamodb:GetRecords",
@@ -85,12 +86,11 @@ def _of_dataset(settings: Dataset, account: str | None, *, verifies: bool) -> li
     statements = [_allow(f"Table{name}", on_table, [table])]
     if follows:
         statements.append(_allow(f"Stream{name}", STREAM_ACTIONS, [stream_pattern(table)]))
-    if settings.publish.every_s is not None and (settings.publish.to or "").startswith("s3://"):
-        to = urlsplit(settings.publish.to or "")
-        bucket = f"arn:{_partition(settings.region)}:s3:::{to.netloc}"
-        prefix = to.path.strip("/")
-        where = f"{bucket}/{prefix}/*" if prefix else f"{bucket}/*"
-        statements.append(_allow(f"Publish{name}", ["s3:PutObject"], [where]))
+    if settings.publish.every_s is not None:
+        target = CopyTarget.of(settings.publish, settings.name)
+        if target.bucket is not None:
+            where = f"arn:{_partition(settings.region)}:s3:::{target.bucket}/{target.name}"
+            statements.append(_allow(f"Publish{name}", PUBLISH_ACTIONS, [where]))
     return statements
 
 

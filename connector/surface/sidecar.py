@@ -22,6 +22,7 @@ from accelerator.query_slots import QueryLimits
 from connector.config import Config, Secret, Source
 from connector.errors import ConfigError, DynaduckError
 from connector.loops import Bell, Loop
+from connector.publish.wiring import publishers
 from connector.service import Service
 from connector.surface.http import Surface, build_app
 from connector.surface.progress import progress_display
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.1
 SHOWN_AFTER_S: Final = 2.0  # a snapshot's end is shown too; a status is up to half a second old
 WATCH_EVERY_S: Final = 0.1
+COPY_JOIN_S: Final = 5.0  # a part that is on its way to S3 is not waited for longer
 WORKING_SHARE: Final = 0.7
 """Part of memory_limit that statements may hold before the oldest query is stopped."""
 
@@ -64,6 +66,8 @@ class Sidecar:
             live=report.freshness,
             now_ms=self._aws_now_ms,
         )
+        self._publishers = publishers(self.service, report.freshness)
+        self._publishing = Loop("publisher", self._publish, Bell(), self.service.clock)
         self._otlp = _otlp(self.service)
         exporter = PrometheusExporter(self.service.recorder)
         token = _revealed(config.runtime.http.token)
@@ -90,6 +94,8 @@ class Sidecar:
         display = progress_display(self.service.clock.monotonic_s)
         self.service.start()
         self._watch.start()
+        if self._publishers:
+            self._publishing.start()
         if self._otlp is not None:
             self._otlp.start()
         refusal = None
@@ -103,6 +109,7 @@ class Sidecar:
             log.info("stopping")
             self._queries.close()
             self._watch.stop()
+            self._stop_publishing()
             is_drained = self.service.stop()
             if self._otlp is not None:
                 self._otlp.stop()
@@ -123,6 +130,18 @@ class Sidecar:
         """The latest that any dataset has seen; None before the first answer of AWS."""
         seen = [r.aws_now_ms for r in self.service.replications]
         return max((at_ms for at_ms in seen if at_ms is not None), default=None)
+
+    def _publish(self, now_s: float) -> float:
+        """Each dataset in turn: copies are made one at a time."""
+        due = [publisher.step(self.service.clock.monotonic_s()) for publisher in self._publishers]
+        return min(due, default=now_s)
+
+    def _stop_publishing(self) -> None:
+        for publisher in self._publishers:
+            publisher.stop()
+        self._publishing.stop()
+        if not self._publishing.join(COPY_JOIN_S):
+            log.warning("a copy that is being sent is given up")
 
     def _watch_memory(self, now_s: float) -> float:
         """DuckDB has one memory limit for all: a query that takes it would starve the writer."""
@@ -204,9 +223,6 @@ def _refuse_unbuilt(config: Config) -> None:
         "runtime.flight.enabled": runtime.flight.enabled,
         "runtime.quack.enabled": runtime.quack.enabled,
         "runtime.wal_storage": runtime.wal_storage.value != "disk",
-    }
-    wanted |= {
-        f"datasets.{d.name}.publish.every": d.publish.every_s is not None for d in config.datasets
     }
     for setting, is_wanted in wanted.items():
         if is_wanted:

@@ -1,0 +1,1 @@
+"""Published copies: when one is made, and where it goes. `accelerator.copies` writes it."""
