@@ -20,7 +20,7 @@ from checkpoints.positions import ShardState
 from connector import reasons
 from connector.reasons import Reason, Trouble
 from connector.stream.coverage import PROOF_PAGES, Retention
-from connector.stream.lineage import ShardView
+from connector.stream.lineage import CLOCKS_APART_MS, ShardView
 
 PROOF_SPAN_S: Final = 0.25
 """The empty pages that prove a shard idle lie this far apart: three within a blink are one look."""
@@ -217,19 +217,26 @@ class HealthMonitor:
         if view.state is ShardState.DISCOVERED:
             # Its changes are younger than its parent's end, so the parent's lag stands for both.
             return 0 if view.parent_shard_id in known else None
-        if self._is_idle(view, now_s):
+        if self._is_idle(view, aws_now_ms, now_s):
             return 0
         if view.covered_until_ms is None or aws_now_ms is None:
             return None
         return max(0, aws_now_ms - view.covered_until_ms)
 
-    def _is_idle(self, view: ShardView, now_s: float) -> bool:
-        """Caught up without records: all applied, empty often enough, and polled lately."""
+    def _is_idle(self, view: ShardView, aws_now_ms: int | None, now_s: float) -> bool:
+        """Caught up without records: all applied, empty often enough, and polled lately.
+
+        Lately by both clocks: a host that was suspended has not seen the hours pass.
+        """
         if view.state is not ShardState.IDLE or view.is_closed or not view.is_applied:
             return False
         if view.empties < PROOF_PAGES or view.idle_span_s < PROOF_SPAN_S:
             return False
         stale_s = max(self.limits.ready_lag_s, 2 * view.interval_s)
+        if aws_now_ms is not None and view.last_good_ms is not None:
+            since_ms = aws_now_ms - view.last_good_ms
+            if since_ms > 1000 * stale_s + CLOCKS_APART_MS:
+                return False
         return view.last_good_s is not None and now_s - view.last_good_s <= stale_s
 
     def _headroom_ms(self, facts: Facts) -> int | None:

@@ -20,6 +20,11 @@ START_MARGIN_MS: Final = 300_000
 """How far before its start a generation reads: creation times are approximate, in seconds."""
 
 
+CLOCKS_APART_MS: Final = 5_000
+"""AWS times of two answers may differ by this from the time between them: they are in whole
+seconds, of different hosts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a generation of positions begins: the AWS time of its start, before the first Scan.
@@ -129,6 +134,7 @@ class ShardView:
     last_good_s         monotonic time of the last good page, None before it
     error_since_s       monotonic time of the first of the failures that still last
     is_closed           it has an end, or a child: empty pages prove nothing about what follows
+    last_good_ms        AWS time of the last good page, which goes on while a host is suspended
     """
 
     shard_id: str
@@ -147,6 +153,7 @@ class ShardView:
     error: Exception | None
     error_since_s: float | None
     is_closed: bool
+    last_good_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +182,7 @@ class Shard:
     committed: ShardCheckpoint | None = None
     interval_s: float = 0.0
     last_good_s: float | None = None
+    last_good_ms: int | None = None
     idle_since_s: float | None = None
     idle_pages: int = 0
     caution_s: float = 0.0
@@ -254,10 +262,18 @@ class Shard:
         read, ending = self.position.sequence_number, self.ending
         return read is not None and ending is not None and int(read) >= int(ending)
 
-    def good_page(self, now_s: float, *, is_empty: bool, stale_s: float) -> None:
-        """An empty page later than `stale_s` after the one before it begins the proof anew."""
-        is_stale = self.last_good_s is None or now_s - self.last_good_s > stale_s
-        self.last_good_s = now_s
+    def good_page(self, now_s: float, at_ms: int, *, is_empty: bool, stale_s: float) -> None:
+        """An empty page later than `stale_s` after the one before it begins the proof anew.
+
+        By either clock: the monotonic one stands still while the host is suspended.
+        """
+        is_stale = (
+            self.last_good_s is None
+            or self.last_good_ms is None
+            or now_s - self.last_good_s > stale_s
+            or at_ms - self.last_good_ms > 1000 * stale_s + CLOCKS_APART_MS
+        )
+        self.last_good_s, self.last_good_ms = now_s, at_ms
         self.failures = 0
         self.error = None
         self.error_since_s = None
@@ -296,4 +312,5 @@ class Shard:
             self.error,
             self.error_since_s,
             self.is_closed,
+            self.last_good_ms,
         )

@@ -202,7 +202,7 @@ class ShardGraph:
         self._saw(page.at_ms)
         is_empty = page.records + page.skipped == 0
         stale_s = max(self._pacing.idle_s, 2 * shard.interval_s)
-        shard.good_page(now_s, is_empty=is_empty, stale_s=stale_s)
+        shard.good_page(now_s, page.at_ms, is_empty=is_empty, stale_s=stale_s)
         shard.iterator = page.next_iterator
         if not is_empty:
             shard.coverage.records(page.newest_created_ms, page.at_ms)

@@ -16,7 +16,9 @@ from connector.aws import codes as aws_codes
 from connector.aws.source import AwsSettings, AwsSource, check_whole, date_ms
 from connector.clock import Clock
 from connector.errors import SourceError, Unavailable
+from connector.source import RecordsPage, ScanPage
 from emulator import Front
+from tests.simulation.thrift import CallLog
 
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ class FrontSource(AwsSource):
     ) -> None:
         super().__init__(AwsSettings(table, region=REGION), clock=clock)
         self.calls: Counter[str] = Counter()
+        self.log = CallLog()
         self._front = front
         self._on_the_way = on_the_way
         self._page_items = page_items
@@ -59,6 +62,23 @@ class FrontSource(AwsSource):
         subject: str | None = None,
     ) -> T:
         self.calls[operation] += 1
+        about = subject or str(params.get("Segment", ""))
+        try:
+            answer = self._answer(operation, params, cut, subject)
+        except SourceError:
+            self.log.in_vain(operation, about, self._clock.monotonic_s())
+            raise
+        if not _brings_something(answer):
+            self.log.in_vain(operation, about, self._clock.monotonic_s())
+        return answer
+
+    def _answer(
+        self,
+        operation: str,
+        params: Mapping[str, Any],
+        cut: Callable[[bytes, int], T],
+        subject: str | None,
+    ) -> T:
         self._on_the_way(operation, False)
         sent = dict(params)
         if operation == "Scan" and self._page_items is not None:
@@ -76,6 +96,10 @@ class FrontSource(AwsSource):
             raise _refusal(operation, what, reply.status, reply.body)
         check_whole(operation, reply.body, headers)
         return cut(reply.body, date_ms(operation, headers.get("date")))
+
+
+def _brings_something(answer: object) -> bool:
+    return isinstance(answer, RecordsPage | ScanPage) and answer.changes.num_rows > 0
 
 
 def _refusal(operation: str, subject: str, status: int, body: bytes) -> SourceError:

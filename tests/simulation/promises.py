@@ -38,14 +38,18 @@ class Promises:
         self._copy = copy
         self._time = time
         self._seen: dict[str, int] = {}
+        self._without_scan: set[int] = set()
 
     # What the service did
 
     def written(self, call: str, named: Mapping[str, Any]) -> None:
         if call == "begin" and not named["shadow"]:
             self._start_over(ALWAYS if named["snapshot"] else named["origin_ms"])
+            if not named["snapshot"]:
+                self._begun_without_scan()
         elif call == "reposition":
             self._start_over(self._time.aws_ms())
+            self._begun_without_scan()
         elif call == "swap":
             self.promised_from_ms = ALWAYS
         if call in ("apply", "swap", "begin"):
@@ -56,6 +60,11 @@ class Promises:
         self.was_ready = False
         self._seen.clear()
         self.promised_from_ms = promised_from_ms
+
+    def _begun_without_scan(self) -> None:
+        stored = self._copy.stored()
+        if stored is not None:
+            self._without_scan.add(stored.positions_generation)
 
     # What the copy shows
 
@@ -119,7 +128,10 @@ class Promises:
             return
         origin = _origin(stored, stored.origin_ms)
         is_whole = stored.snapshot_state == SnapshotState.DONE
-        is_rest = stored.live_snapshot_state == SnapshotState.NONE
+        is_shared = stored.shadow_generation is None or not stored.is_frozen
+        if stored.live_snapshot_state == SnapshotState.NONE and is_shared:
+            self._without_scan.add(stored.positions_generation)
+        is_rest = stored.positions_generation in self._without_scan
         promised: dict[str, int] = {}
         for row in stored.shards:
             number = row.position.sequence_number

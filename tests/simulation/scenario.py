@@ -69,8 +69,10 @@ RARE: Final = {
     What.DISABLE: 3,
     What.RECREATE: 3,
 }
-LOSSY: Final = frozenset(RARE)
-"""After these, and only after these, a gap is honest."""
+LONG: Final = frozenset({What.STOP, What.FREEZE, What.SUSPEND})
+LOSSY: Final = frozenset({What.DISABLE, What.RECREATE})
+HARMLESS_S: Final = 17.5 * HOUR_S
+"""After LOSSY events a gap is honest, and after long ones that make up more than this together."""
 
 LONG_S: Final = tuple(hours * HOUR_S for hours in (3, 17, 19, 25))
 
@@ -113,7 +115,9 @@ class Scenario:
 
     @property
     def may_lose(self) -> bool:
-        return any(event.what in LOSSY for event in self.events)
+        """Whether a gap, or loading anew for one, would be honest."""
+        away_s = sum(event.lasts_s for event in self.events if event.what in LONG)
+        return away_s > HARMLESS_S or any(event.what in LOSSY for event in self.events)
 
 
 def draw(seed: int) -> Scenario:
@@ -172,7 +176,7 @@ def _events(rng: random.Random) -> list[Event]:
     left = 2
     kept = []
     for event in events:
-        if event.what in (What.STOP, What.FREEZE, What.SUSPEND):
+        if event.what in LONG:
             if left == 0:
                 continue
             left -= 1
@@ -181,7 +185,7 @@ def _events(rng: random.Random) -> list[Event]:
 
 
 def _lasting(rng: random.Random, what: What) -> float:
-    if what in (What.STOP, What.FREEZE, What.SUSPEND):
+    if what in LONG:
         return rng.choice(LONG_S) + rng.uniform(-600, 600)
     if what in (What.HIDE, What.SHOW_OPEN):
         return rng.uniform(1, 100)

@@ -23,8 +23,8 @@ from connector.journal import Journal
 from connector.recovery import Policy
 from connector.replication import Replication
 from connector.service import MONITOR_EVERY_S
-from connector.spec import spec_of
 from connector.snapshot.scanner import EVENTUAL_MARGIN_S
+from connector.spec import spec_of
 from connector.stream.coverage import Retention
 from metrics.recorder import Recorder
 from metrics.task_history import TaskHistory

@@ -27,6 +27,8 @@ from connector.replication import Replication
 from emulator import Fault, FaultKind, Front
 from emulator.shards import Shard
 from emulator.tables import Table
+from metrics import catalog
+from metrics.recorder import Recorder
 from tests.oracle import canonical_item
 from tests.simulation.copies import Copy, DuckDBCopy, MemoryCopy
 from tests.simulation.front_source import CALLER, REGION, FrontSource
@@ -75,6 +77,7 @@ class Outcome:
     digest: str
     events: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
+    most_in_vain: Counter[str] = field(default_factory=Counter)
     virtual_s: float = 0.0
     commits: int = 0
     lives: int = 0
@@ -168,8 +171,19 @@ class Simulation:
     def forget_service(self) -> None:
         if self.service is not None:
             self.outcome.calls += self.source.calls
+            self.outcome.most_in_vain |= self.source.log.most
+            self._count_losses(self.service.recorder)
         self.service = None
         self._depth = 0
+
+    def _count_losses(self, recorder: Recorder) -> None:
+        """A gap that was found counts, whatever became of it."""
+        lost = int(recorder.value(catalog.GAPS, name=TABLE) or 0)
+        anew = int(recorder.value(catalog.REINITIALIZATIONS, name=TABLE) or 0)
+        self.outcome.gaps += lost
+        self.outcome.reinitialized += anew
+        if (lost or anew) and not self.scenario.may_lose:
+            raise Violation(f"{lost} gaps and {anew} new loads, and nothing was lost")
 
     def run_for(self, seconds: float) -> None:
         self.run_until(self.time.monotonic_s() + seconds)

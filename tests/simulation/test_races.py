@@ -288,6 +288,31 @@ def test_a_process_that_slept_for_a_day_says_that_changes_are_lost(race: Make) -
     assert run.rows()["a"] == 1, "what was lost stays as it was, and is not served as right"
 
 
+@pytest.mark.parametrize("seconds", [600, 17 * 3600])
+def test_a_suspended_host_proves_anew_that_a_shard_is_idle(race: Make, seconds: int) -> None:
+    """The monotonic clock has stood still: an empty page of before and two of now are no proof,
+    nor is a good page of before once another answer has told the time.
+    """
+    run = race(empty_pages=2)
+    run.put("a")
+    run.settle()
+    run.read(60)
+    assert run.is_ready()
+    run.put("a")
+    run.time.suspend_host(seconds)
+    course = run.replication.course
+    assert course is not None
+    if seconds > 3600:  # all iterators have expired, so that no page of now comes first
+        course.discovery.look_at_table_now()
+        run.control(1)
+        run.is_ready()  # the promises are held at every verdict
+    for _ in range(120):
+        run.read(1)
+        run.apply(1)
+        run.is_ready()
+    ends_equal(run)
+
+
 def test_a_refresh_waits_until_reads_show_what_was_applied_before_it(race: Make) -> None:
     """A change of a second ago is in the old rows alone, and an eventual page may still miss it."""
     run = race(settings=settings_of(scan_consistent_read=False), stale_reads_s=4.5)

@@ -95,6 +95,7 @@ class TestProof:
             ("is_applied", False),
             ("last_good_s", NOW_S - 2.5),
             ("last_good_s", None),
+            ("last_good_ms", START_MS - 10_000),
             ("is_closed", True),
             ("state", ShardState.BACKOFF),
             ("state", ShardState.DRAINING),
