@@ -15,7 +15,7 @@ import structlog
 
 from accelerator.batch import Batch
 from accelerator.dataset import SnapshotState, StoredDataset
-from accelerator.errors import AcceleratorError, ScanTicketExpired
+from accelerator.errors import AcceleratorError, NotLeading, ScanTicketExpired
 from checkpoints.positions import SourceIdentity
 from connector.course import SCAN_QUEUE_BYTES, Surroundings
 from connector.errors import DynaduckError, StartRefused
@@ -178,14 +178,17 @@ class FullRefresh(Upkeep):
         return [] if scan is None else scan.queue.take(most_bytes, most_batches)
 
     def refused(self, group: Sequence[Batch], error: AcceleratorError) -> bool:
-        if not isinstance(error, ScanTicketExpired):
+        if not isinstance(error, ScanTicketExpired | NotLeading):
             return False
         self._settle_tickets(group)
+        self._drop_reading()
+        return True
+
+    def _drop_reading(self) -> None:
         scan, self._scan = self._scan, None
         if scan is not None:
             scan.queue.abandon(lambda batch: self._settle_tickets([batch]))
         self._next_scan_s = float("-inf")
-        return True
 
     # What stands
 

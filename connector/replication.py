@@ -18,7 +18,7 @@ import structlog
 
 from accelerator.batch import Batch, empty_changes
 from accelerator.dataset import Applied, SnapshotState, StoredDataset
-from accelerator.errors import AcceleratorError, ScanTicketExpired, UnknownShard
+from accelerator.errors import AcceleratorError, NotLeading, ScanTicketExpired, UnknownShard
 from checkpoints.positions import Gap
 from checkpoints.progress import DatasetProgress
 from connector.course import Course, Surroundings
@@ -386,6 +386,11 @@ class Replication(Upkeep):
             self._reload()
         self._recorder.gap()
 
+    def _drop_reading(self) -> None:
+        self._close_course()
+        self._halted = None
+        self._waits_for = None
+
     def _close_course(self) -> None:
         with self._writing:
             if self.course is not None:
@@ -498,7 +503,7 @@ class Replication(Upkeep):
 
     def refused(self, group: Sequence[Batch], error: AcceleratorError) -> bool:
         """Whether the group is given up: it is wrong, so reading starts over from the rows."""
-        if not isinstance(error, UnknownShard | ScanTicketExpired):
+        if not isinstance(error, UnknownShard | ScanTicketExpired | NotLeading):
             return False
         self._settle_tickets(group)
         self._start_over("a batch does not fit what is stored", error)

@@ -24,12 +24,15 @@ from accelerator.conditions import check
 from accelerator.database import Database
 from accelerator.dataset import Dataset
 from accelerator.errors import AcceleratorError, BadSetting, ForeignCheckpoint
+from accelerator.log_place import leave_log
 from accelerator.stored import stored_progress
 from accelerator.task_table import write_tasks
 from checkpoints.offsets import OffsetStore
 from connector.applier import Applier
 from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
+from connector.cluster.view import Role
+from connector.cluster.wiring import Cluster
 from connector.config import Config, RefreshMode, Secret, WalStorage
 from connector.config import Dataset as Settings
 from connector.config import OffsetStore as OffsetStoreKind
@@ -93,10 +96,13 @@ class Service:
         self._is_loaded = True
         self._rows = self._offset_rows()
         try:
+            self.cluster = self._log()
             self.replications = [
                 self._replication(settings, retention or Retention())
                 for settings in config.datasets
             ]
+            if self.cluster is not None:
+                self.cluster.attach(self.replications)
             self._had_checkpoint = [self._has_checkpoint(r) for r in self.replications]
         except BaseException:
             self.database.close()
@@ -138,6 +144,10 @@ class Service:
         self._stop([self._applying, self._monitor, *self._telling])
         if self._rows is not None:
             self._rows.flush(FLUSH_S)
+        if self.cluster is not None:
+            self.cluster.node.stop()
+            self._stop(self.cluster.loops)
+            self.cluster.leave()
         for journal in self._journals:
             journal.close()
         with self.writing:
@@ -167,6 +177,11 @@ class Service:
             replication.adjust(config.dataset(replication.name))
         self._orders.ring()
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another process has taken the log, for good: this one cannot go on."""
+        return self.cluster is not None and self.cluster.node.role is Role.FENCED
+
     def replication(self, name: str) -> Upkeep | None:
         """By its name in whatever case: SQL does not tell them apart either."""
         return next((r for r in self.replications if r.name.lower() == name.lower()), None)
@@ -188,7 +203,8 @@ class Service:
         self._journals.append(journal)
         source = AwsSource(aws_of(settings), clock=self.clock, on_call=_told(recorder, journal))
         self._sources.append(source)
-        dataset = Dataset(
+        make = Dataset if self.cluster is None else self.cluster.dataset
+        dataset = make(
             self.database,
             spec_of(settings),
             now_ms=aws_time.now_ms,
@@ -213,6 +229,14 @@ class Service:
             return FullRefresh(around, self.writing, recorder, draw=random.random)
         policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
         return Replication(around, policy, self.writing, recorder, draw=random.random)
+
+    def _log(self) -> Cluster | None:
+        """What makes the rows follow a log, where the file here is not the whole truth."""
+        if self.config.runtime.wal_storage is WalStorage.DISK:
+            with self.database.transaction() as cursor:
+                leave_log(cursor)
+            return None
+        return Cluster(self.config, self.database, self.writing, self.clock, reopen=self.try_reopen)
 
     def _offset_rows(self) -> OffsetRows | None:
         """What publishes positions to the offset table, where the file here is the whole truth."""
@@ -255,6 +279,7 @@ class Service:
             self._applying,
             self._monitor,
             *self._telling,
+            *([] if self.cluster is None else self.cluster.loops),
         ]
 
     # While it runs
@@ -274,6 +299,8 @@ class Service:
                 self.database.reopen()
                 self.recorder.database_reopened()
             if not self._is_loaded:
+                if self.cluster is not None:
+                    self.cluster.log.load()
                 for replication in self.replications:
                     replication.dataset.load()
                 self._is_loaded = True

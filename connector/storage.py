@@ -9,7 +9,7 @@ botocore is imported when a store is asked for, and not before: a copy on one di
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -32,6 +32,11 @@ def pipeline_of(runtime: Runtime) -> PipelineKey:
     return PipelineKey(runtime.tenant, runtime.workspace, runtime.pipeline)
 
 
+def cluster_of(runtime: Runtime) -> str:
+    """Where members find each other: cluster_id, or the pipeline's own name."""
+    return runtime.cluster_id or pipeline_of(runtime).pk.replace("#", "/")
+
+
 def offset_items(config: Config) -> ItemStore:
     """The offset table. Raises ConfigError where none is named."""
     from connector.aws.stores import DynamoItemStore, store_client
@@ -45,8 +50,11 @@ def offset_items(config: Config) -> ItemStore:
     return DynamoItemStore(store_client("dynamodb", store_settings(config)), table)
 
 
-def log_objects(config: Config) -> ObjectStore:
-    """The bucket of the log. Raises ConfigError where none is named."""
+def log_objects(config: Config, *, on_date: Callable[[int], None] | None = None) -> ObjectStore:
+    """The bucket of the log. Raises ConfigError where none is named.
+
+    on_date   told the time of each of its answers, in ms
+    """
     from connector.aws.stores import S3ObjectStore, store_client
 
     bucket = config.runtime.wal_s3_bucket
@@ -55,7 +63,7 @@ def log_objects(config: Config) -> ObjectStore:
             "runtime.wal_s3_bucket is not set.",
             hint="Name the bucket of the log, or set runtime.s3_bucket for everything.",
         )
-    return S3ObjectStore(store_client("s3", store_settings(config)), bucket)
+    return S3ObjectStore(store_client("s3", store_settings(config)), bucket, on_date=on_date)
 
 
 def store_settings(config: Config, env: Mapping[str, str] = os.environ) -> StoreSettings:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from connector.errors import DynaduckError
+from connector.config import Config, WalStorage
+from connector.errors import ConfigError, DynaduckError
 from connector.service import Service
 from connector.upkeep import Upkeep
 
@@ -29,6 +30,15 @@ class Synced:
         return not self.behind and self.refusal is None
 
 
+def refuse_clustered(config: Config) -> None:
+    """Raises ConfigError: a lease is for those who stay."""
+    if config.runtime.wal_storage is WalStorage.CLUSTERED:
+        raise ConfigError(
+            "`dynaduck sync --once` does not go with runtime.wal_storage: clustered.",
+            hint="Use wal_storage: s3 for runs that end, or `dynaduck run` in the cluster.",
+        )
+
+
 def sync_once(
     service: Service,
     *,
@@ -43,7 +53,7 @@ def sync_once(
     clock = service.clock
     ends_s = None if deadline_s is None else clock.monotonic_s() + deadline_s
     try:
-        while service.refusal is None and not is_interrupted():
+        while service.refusal is None and not service.is_fenced and not is_interrupted():
             if all(each.has_caught_up for each in service.replications):
                 break
             if ends_s is not None and clock.monotonic_s() >= ends_s:

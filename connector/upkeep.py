@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -20,6 +20,7 @@ from accelerator.batch import Batch
 from accelerator.dataset import Applied, Dataset, Poison, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, DatabaseInvalidated
 from checkpoints.positions import SnapshotSegment
+from connector.cluster.view import NodeView, following
 from connector.config import Dataset as Settings
 from connector.course import Course, Surroundings
 from connector.errors import DynaduckError, Retry, SourceError
@@ -34,6 +35,20 @@ from metrics.recorder import DatasetRecorder
 SAME_SECOND_MS: Final = 1000  # the Date header is cut to seconds, so the start was within the next
 
 log = structlog.get_logger(__name__)
+
+
+class Standing(Protocol):
+    """What a dataset asks of the node that it is on, where there are others."""
+
+    @property
+    def may_read(self) -> bool:
+        """Whether table and stream may be read now."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the rows come by the log alone."""
+
+    def view(self) -> NodeView: ...
 
 
 class Upkeep(ABC):
@@ -78,6 +93,7 @@ class Upkeep(ABC):
         self._items_estimated: int | None = None
         self._dead_letters = 0
         self._told: tuple[str, ...] | None = None
+        self._cluster: Standing | None = None
         self.health = self.judge(0.0)
 
     # How the rows come
@@ -178,6 +194,30 @@ class Upkeep(ABC):
     def resume(self) -> None:
         self._paused.clear()
 
+    # Beside other nodes
+
+    def attach(self, cluster: Standing) -> None:
+        """From here on the source is read only while this node may."""
+        self._cluster = cluster
+
+    def observe(self, date_ms: int) -> None:
+        """AWS's time, from whichever of its services answered."""
+        self._around.aws_time.observe(date_ms)
+
+    def stand_by(self) -> None:
+        """Ends all reading and drops what is queued: another node reads on."""
+        with self._writing:
+            self._drop_reading()
+        self._recovered()
+
+    def look(self) -> None:
+        """What is stored is another now: the log has brought it."""
+        self._reload()
+
+    @abstractmethod
+    def _drop_reading(self) -> None:
+        """Writer's lock."""
+
     def stop(self) -> None:
         """Nothing more is read; what is queued may still be applied."""
         self._stopping.set()
@@ -188,7 +228,9 @@ class Upkeep(ABC):
 
     @property
     def _is_reading(self) -> bool:
-        return not self._paused.is_set() and not self._stopping.is_set()
+        if self._paused.is_set() or self._stopping.is_set():
+            return False
+        return self._cluster is None or self._cluster.may_read
 
     # The writer's lane
 
@@ -242,6 +284,11 @@ class Upkeep(ABC):
         failed_loops: tuple[str, ...] = (),
     ) -> Health:
         """The verdict now; any thread, one at a time."""
+        cluster = self._cluster
+        if cluster is not None and cluster.is_following and not self._stopping.is_set():
+            shards = self.dataset.shard_rows()
+            self.health = following(cluster.view(), self.stored, shards)
+            return self.health
         note = None if self._around.rows is None else self._around.rows.note()
         facts = replace(
             self._facts(),

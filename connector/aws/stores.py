@@ -17,6 +17,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 import botocore.session
@@ -182,11 +183,15 @@ class DynamoItemStore:
 
 
 class S3ObjectStore:
-    """One bucket. Thread-safe."""
+    """One bucket. Thread-safe. `on_date` is told the `Date` of each answer, in ms."""
 
-    def __init__(self, client: Any, bucket: str) -> None:
+    def __init__(
+        self, client: Any, bucket: str, *, on_date: Callable[[int], None] | None = None
+    ) -> None:
         self._client = client
         self._bucket = bucket
+        if on_date is not None:
+            client.meta.events.register("after-call.s3", _DateTold(on_date))
 
     def put_new(self, key: str, data: bytes) -> PutOutcome:
         # S3 refuses a body that does not have this hash. botocore's own checksum would come as a
@@ -259,6 +264,20 @@ class S3ObjectStore:
             f"{self._bucket}/{parameters.get('Key', parameters.get('Prefix', ''))}",
             lambda: read(method(Bucket=self._bucket, **parameters, **more)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _DateTold:
+    """A handler of botocore's: what a node that never asks DynamoDB knows of AWS's time."""
+
+    on_date: Callable[[int], None]
+
+    def __call__(self, parsed: Mapping[str, Any], **_: object) -> None:
+        text = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        try:
+            self.on_date(int(parsedate_to_datetime(text or "").timestamp() * 1000))
+        except ValueError:
+            return
 
 
 _METHODS: Final = {

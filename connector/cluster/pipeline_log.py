@@ -243,7 +243,7 @@ class PipelineLog:
         self._publish()
 
     def follow(self) -> None:
-        """Ends the leading: what was not acknowledged is dropped; the log says what became of it."""
+        """Ends the leading. What was not acknowledged is dropped: it is in the log or nowhere."""
         self._writer, self._guard, self._step = None, None, None
         self._unpublished, self._unpublished_at, self.rows_error = [], None, None
 
