@@ -18,6 +18,7 @@ DynaduckError                    message, hint, code, retry, needs_person
 │       └── Trimmed
 └── ServiceError
     ├── StartRefused             another holder, a foreign checkpoint; exit status 2
+    ├── NotTheLeader             another node of the cluster has to be asked
     ├── ServiceUnreachable       no service answers a command that needs one
     ├── CopyFailed               a published copy could not be written or sent
     ├── UnknownDataset           no dataset has the name that was given
@@ -184,6 +185,11 @@ class StartRefused(ServiceError):
     code = "start_refused"
     needs_person = True
     exit_status = 2
+
+
+class NotTheLeader(ServiceError):
+    code = "not_the_leader"
+    default_hint = "`dynaduck cluster status` names the leader."
 
 
 class ServiceUnreachable(ServiceError):

@@ -23,7 +23,7 @@ from checkpoints.positions import SnapshotSegment
 from connector.cluster.view import NodeView, following
 from connector.config import Dataset as Settings
 from connector.course import Course, Surroundings
-from connector.errors import DynaduckError, Retry, SourceError
+from connector.errors import DynaduckError, NotTheLeader, Retry, SourceError
 from connector.health import Facts, Health, HealthMonitor, Limits, Loading
 from connector.reasons import Trouble
 from connector.retry import BACKOFF
@@ -167,6 +167,7 @@ class Upkeep(ABC):
 
     def refresh(self) -> None:
         """Loads the table anew beside the data that is served, at the next control step."""
+        self.refuse_following()
         self._refresh_asked.set()
 
     def adjust(self, settings: Settings) -> None:
@@ -189,9 +190,11 @@ class Upkeep(ABC):
         self._around = around
 
     def pause(self) -> None:
+        self.refuse_following()
         self._paused.set()
 
     def resume(self) -> None:
+        self.refuse_following()
         self._paused.clear()
 
     # Beside other nodes
@@ -199,6 +202,14 @@ class Upkeep(ABC):
     def attach(self, cluster: Standing) -> None:
         """From here on the source is read only while this node may."""
         self._cluster = cluster
+
+    def refuse_following(self) -> None:
+        """Raises NotTheLeader where the rows come by the log alone."""
+        if self._cluster is not None and self._cluster.is_following:
+            leader = self._cluster.view().leader
+            raise NotTheLeader(
+                f"This node follows: only the leader ({leader or 'none is known'}) does this."
+            )
 
     def observe(self, date_ms: int) -> None:
         """AWS's time, from whichever of its services answered."""

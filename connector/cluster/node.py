@@ -186,7 +186,9 @@ class Node:
         return min(max(self._ask_due_s, now_s), now_s + FOLLOW_EVERY_S)
 
     def _replay(self) -> None:
-        if replay(self.log, self._database, self._writing, is_stopping=lambda: self._is_stopping):
+        events, reopened = self.log.events, self._database.reopened
+        replay(self.log, self._database, self._writing, is_stopping=lambda: self._is_stopping)
+        if (events, reopened) != (self.log.events, self._database.reopened):
             self._look_again()
         self._looked()
 

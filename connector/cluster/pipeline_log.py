@@ -66,6 +66,8 @@ class PipelineLog:
     tip                the last segment in the rows
     newest_created_ms  AWS time of the youngest change in them
     stamp_ms           what rows are stamped with while a segment is carried out
+    applied_bytes      of segments that were read from the log and applied by this process
+    events             how often something but rows and positions changed
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class PipelineLog:
         self.newest_created_ms: int | None = None
         self.stamp_ms: int | None = None
         self.applied_bytes = 0
+        self.events = 0
         self._database = database
         self._clock = clock
         self._rows = rows
@@ -400,6 +403,9 @@ class PipelineLog:
         finally:
             self._database.before_commit, self.stamp_ms = None, None
         self.tip, self.newest_created_ms = place.tip, place.newest_created_ms
+        has_news = any(progress.gaps for progress in header.progress) or applied.dead_letters
+        if header.kind is SegmentKind.EVENT or has_news:
+            self.events += 1
         return applied
 
     def _publish_or_raise(self) -> None:

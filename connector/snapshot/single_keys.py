@@ -105,15 +105,16 @@ class SingleKeys:
         keyed = {letter: key for letter in letters if (key := _key_of(letter, schema)) is not None}
         outcome = self.read_anew(sorted(set(keyed.values())))
         with self._writing:
-            self._letters.drop(list(keyed))
+            self._replication.dataset.drop_dead_letters(list(keyed))
         self._replication.count_dead_letters()
         replayed = max(0, len(keyed) - outcome.dead_letters)
         return Replayed(replayed, outcome.dead_letters, len(letters) - len(keyed))
 
     def drop(self) -> int:
         """Gives the dead letters up; how many."""
+        self._replication.refuse_following()
         with self._writing:
-            dropped = self._letters.drop(self._letters.all())
+            dropped = self._replication.dataset.drop_dead_letters(self._letters.all())
         self._replication.count_dead_letters()
         return dropped
 
@@ -151,6 +152,7 @@ class SingleKeys:
             self._clock.sleep(LOOK_EVERY_S)
 
     def _key_schema(self) -> tuple[KeyAttribute, ...]:
+        self._replication.refuse_following()
         stored = self._replication.stored
         if stored is None:
             raise NotFollowed(f"{self._replication.name} has no rows yet.")
