@@ -352,8 +352,13 @@ class Http:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight:
-    enabled: bool = _setting("enabled", BOOLEAN, "false", "Serve Arrow Flight SQL.")
-    port: int = _setting("port", _PORT, "50051", "Its port.")
+    enabled: bool = _setting(
+        "enabled", BOOLEAN, "false", "Serve Arrow Flight SQL, with the host, token and tls of http."
+    )
+    port: int = _setting("port", _PORT, "50051", "Its port; 0 takes a free one.")
+    client_ca: Path | None = _setting(
+        "client_ca", optional(PATH), "none", "Clients need a certificate that this CA signed."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

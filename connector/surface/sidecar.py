@@ -24,6 +24,7 @@ from connector.errors import ConfigError, DynaduckError
 from connector.loops import Bell, Loop
 from connector.publish.wiring import publishers
 from connector.service import Service
+from connector.surface.flight.wiring import check_flight, flight_server
 from connector.surface.http import Surface, build_app
 from connector.surface.progress import progress_display
 from connector.surface.report import Report
@@ -49,6 +50,7 @@ class Sidecar:
 
     def __init__(self, config: Config) -> None:
         bind = _bind(config)
+        check_flight(config.runtime.flight, bind)
         _refuse_unbuilt(config)
         self._stopped = threading.Event()
         self.service = Service(config)
@@ -73,6 +75,9 @@ class Sidecar:
         token = _revealed(config.runtime.http.token)
         app = build_app(Surface(report, self._queries, exporter, token, self.service))
         self.http = HttpServer(app, bind)
+        self._flight = flight_server(
+            config.runtime.flight, bind, self._queries, self.service.database
+        )
         self._report = report
         self._shown_until_s = float("-inf")
         self._watch = Loop("memory-watch", self._watch_memory, Bell(), self.service.clock)
@@ -87,10 +92,14 @@ class Sidecar:
         """Until `stop`: whether all that was read was applied; or why it could not run."""
         try:
             self.http.start()
+            if self._flight is not None:
+                self._flight.start()
         except BaseException:
             self.service.stop()
             raise
         log.info("serving", url=self.http.url, data_file=str(self.service.database.path))
+        if self._flight is not None:
+            log.info("serving Flight SQL", url=self._flight.url)
         display = progress_display(self.service.clock.monotonic_s)
         self.service.start()
         self._watch.start()
@@ -113,6 +122,8 @@ class Sidecar:
             is_drained = self.service.stop()
             if self._otlp is not None:
                 self._otlp.stop()
+            if self._flight is not None:
+                self._flight.stop()
             self.http.stop()
         return is_drained if refusal is None else refusal
 
@@ -220,7 +231,6 @@ def _refuse_unbuilt(config: Config) -> None:
     """What this release does not serve yet is refused, never silently left out."""
     runtime = config.runtime
     wanted = {
-        "runtime.flight.enabled": runtime.flight.enabled,
         "runtime.quack.enabled": runtime.quack.enabled,
         "runtime.wal_storage": runtime.wal_storage.value != "disk",
     }

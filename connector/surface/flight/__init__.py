@@ -1,0 +1,1 @@
+"""Arrow Flight SQL: the same queries, gate and limits as over HTTP, for ADBC and JDBC clients."""
