@@ -6,12 +6,9 @@ call it: browsers speak neither HTTP/2 without TLS nor gRPC's trailers.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,26 +21,21 @@ import structlog
 
 from accelerator.freshness import Demand, Freshness
 from accelerator.query import Query, QueryRunner
-from accelerator.query_errors import QueryCancelled, QueryError
+from accelerator.query_errors import QueryError
 from connector.errors import StartRefused
 from connector.surface.demands import parse_demand
 from connector.surface.flight.commands import Commands, Described, Execution
+from connector.surface.flight.doorkeeper import Doorkeeper, Handshake
 from connector.surface.flight.messages import message, pack, parse, unpack
 from connector.surface.flight.refusals import InvalidArgument, Unimplemented, refusal
+from connector.surface.flight.streams import RowStream, TableStream
 from connector.surface.flight.watch import Followed, Watch, cut_connections
 from connector.surface.flight.wiring import client_ca_problems
 from connector.surface.server import Bind, check_bind
 from connector.surface.status import rfc3339
 
-_PIECE_BYTES = 2 * 1024 * 1024
-_MOST_HEADER_BYTES = 1_000
 _DRAIN_S = 2.0
 _STOP_S = 10.0
-_DEMANDS = {
-    "x-dynaduck-min-time": "min_time",
-    "x-dynaduck-max-staleness": "max_staleness",
-    "x-dynaduck-wait": "wait",
-}
 _ACTIONS = {
     "CreatePreparedStatement": "Names a statement, to bind parameters and to execute it.",
     "ClosePreparedStatement": "Forgets a prepared statement.",
@@ -54,7 +46,6 @@ _ACTIONS = {
 log = structlog.get_logger(__name__)
 
 Context = Any
-Headers = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,72 +54,6 @@ class FlightBind:
 
     bind: Bind
     client_ca: Path | None = None
-
-
-class Doorkeeper(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets through who has the token: as Bearer, or as the password of Basic."""
-
-    def __init__(self, token: str | None) -> None:
-        self._token = None if token is None else token.encode()
-
-    def start_call(self, _info: Any, headers: Headers) -> Any:
-        given = _authorization(headers)
-        if self._token is None:
-            # A driver that logs in wants a token, whatever it is.
-            return _Entered(headers, b"none" if given.basic else None)
-        if not any(hmac.compare_digest(self._token, one) for one in given.secrets):
-            raise flight.FlightUnauthenticatedError(
-                "This server needs the token, as `authorization: Bearer TOKEN` or as the password "
-                "of a login (runtime.http.token)."
-            )
-        return _Entered(headers, self._token if given.basic else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    secrets: tuple[bytes, ...]
-    basic: bool = False
-
-
-def _authorization(headers: Headers) -> _Given:
-    lower = {name.lower(): values for name, values in headers.items()}
-    for value in lower.get("authorization", []):
-        scheme, _, text = value.partition(" ")
-        if scheme.lower() == "bearer":
-            return _Given((text.strip().encode("utf-8", "surrogateescape"),))
-        if scheme.lower() == "basic":
-            with suppress(binascii.Error, ValueError):
-                decoded = base64.b64decode(text.strip(), validate=True)
-                return _Given((decoded.partition(b":")[2],), basic=True)
-    return _Given(())
-
-
-class _Entered(flight.ServerMiddleware):  # type: ignore[misc]
-    """A call that was let in. Who logged in by password is told the token to go on with."""
-
-    def __init__(self, headers: Headers, token: bytes | None) -> None:
-        self._token = token
-        asked = {
-            _DEMANDS[name.lower()]: values[0][:_MOST_HEADER_BYTES]
-            for name, values in headers.items()
-            if name.lower() in _DEMANDS and values and isinstance(values[0], str)
-        }
-        self.demands = asked
-
-    def sending_headers(self) -> dict[str, str]:
-        if self._token is None:
-            return {}
-        return {"authorization": "Bearer " + self._token.decode()}
-
-
-class _Handshake(flight.ServerAuthHandler):  # type: ignore[misc]
-    """The doorkeeper has judged a login before it comes here: there is nothing left to ask."""
-
-    def authenticate(self, _outgoing: Any, _incoming: Any) -> None:
-        return
-
-    def is_valid(self, _token: bytes) -> bytes:
-        return b""
 
 
 @contextmanager
@@ -272,98 +197,6 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         cut_connections(self.port, peer)
 
 
-class _Stream:
-    """What a call sends, piece by piece, none larger than what every client takes.
-
-    It is over with its last piece, with an error, or when gRPC drops it: that is how one learns
-    that the client has left.
-    """
-
-    def __init__(self, over: Any, followed: Followed) -> None:
-        self._over = over
-        self._followed = followed
-        self._pieces: list[pa.RecordBatch] = []
-        self._is_over = False
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        self._followed.is_sending = False
-        try:
-            while not self._pieces:
-                batch = self._next_batch()
-                if batch is None:
-                    raise StopIteration
-                self._pieces = [batch]
-            piece = self._next_piece()
-        except StopIteration:
-            self.close()
-            raise
-        except Exception as error:  # noqa: BLE001  # a handler may raise nothing else
-            self.close()
-            raise refusal(error) from None
-        self._followed.is_sending = True
-        return piece
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Idempotent."""
-        if not self._is_over:
-            self._is_over = True
-            self._pieces.clear()
-            self._over()
-
-    def _next_batch(self) -> pa.RecordBatch | None:
-        raise NotImplementedError
-
-    def _next_piece(self) -> pa.RecordBatch:
-        while True:
-            batch = self._pieces.pop()
-            if batch.nbytes <= _PIECE_BYTES or batch.num_rows == 1:
-                return batch
-            half = batch.num_rows // 2
-            self._pieces += [batch.slice(half), batch.slice(0, half)]
-
-
-class RowStream(_Stream):
-    """The rows of a query, with the columns named as in `schema`."""
-
-    schema: pa.Schema | None = None
-
-    def __init__(self, query: Query, over: Any, followed: Followed) -> None:
-        super().__init__(over, followed)
-        self._query = query
-
-    def _next_batch(self) -> pa.RecordBatch | None:
-        try:
-            batch = self._query.next_batch()
-            if batch is None or self.schema is None or self.schema is self._query.schema:
-                return batch
-            columns = [
-                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                for column in batch.columns
-            ]
-            return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        except QueryError as error:
-            if self._query.rows and not isinstance(error, QueryCancelled):
-                log.warning("a result broke off", error=error, rows=self._query.rows)
-            raise
-
-
-class TableStream(_Stream):
-    """The rows of a table that is there."""
-
-    def __init__(self, table: pa.Table, over: Any, followed: Followed) -> None:
-        super().__init__(over, followed)
-        self._batches = iter(table.to_batches())
-
-    def _next_batch(self) -> pa.RecordBatch | None:
-        return next(self._batches, None)
-
-
 class FlightServer:
     """Serves from `start` to `stop`."""
 
@@ -400,7 +233,7 @@ class FlightServer:
                 self._commands,
                 self._queries,
                 location=self._location(),
-                auth_handler=_Handshake(),
+                auth_handler=Handshake(),
                 middleware={"doorkeeper": Doorkeeper(bind.token)},
                 **self._tls(),
             )
