@@ -15,6 +15,8 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from connector.config import Runtime
+
 # Libraries that tell of each request or connection, at levels of their own liking.
 _CHATTY = (
     "botocore",
@@ -80,6 +82,12 @@ def configure_logs(
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
     logging.getLogger("uvicorn.error").addFilter(_says_something)
+
+
+def configure_logs_of(runtime: Runtime) -> None:
+    """As the settings say."""
+    log_format = LogFormat.JSON if runtime.log_format.value == "json" else LogFormat.CONSOLE
+    configure_logs(log_format, level=runtime.log_level.value)
 
 
 def _says_something(record: logging.LogRecord) -> bool:

@@ -266,6 +266,25 @@ START_TIME = Instrument(
     "seconds",
     "When this process started, in seconds since the epoch, for display only.",
 )
+CONFIG_RELOADS = Instrument(
+    "dynaduck_config_reloads_total",
+    Kind.COUNTER,
+    "reloads",
+    "Times the configuration was read again, by what came of it: refused changes nothing.",
+    (("outcome", ("ok", "refused")),),
+)
+CONFIG_GOOD = Instrument(
+    "dynaduck_config_good",
+    Kind.GAUGE,
+    "boolean",
+    "0 while the configuration as it was last read is refused, and an older one holds.",
+)
+CONFIG_WAITING = Instrument(
+    "dynaduck_config_waiting_for_restart",
+    Kind.GAUGE,
+    "settings",
+    "Settings whose new value was read and holds from the next start only.",
+)
 QUERIES = Instrument(
     "dynaduck_queries_total",
     Kind.COUNTER,
@@ -341,6 +360,9 @@ CATALOG: tuple[Instrument, ...] = (
     PUBLISH_LAST_SUCCESS,
     BUILD_INFO,
     START_TIME,
+    CONFIG_RELOADS,
+    CONFIG_GOOD,
+    CONFIG_WAITING,
     QUERIES,
     QUERY_SECONDS,
     QUERIES_RUNNING,

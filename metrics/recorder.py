@@ -147,6 +147,13 @@ class Recorder(Collector):
         self.set(catalog.START_TIME, started_at_s)
         self.set(catalog.QUERIES_RUNNING, 0)
 
+    def configuration(self, *, is_good: bool, waiting: int, outcome: str | None = None) -> None:
+        """What the newest reading of the configuration came to; no outcome: that of the start."""
+        if outcome is not None:
+            self.add(catalog.CONFIG_RELOADS, outcome=outcome)
+        self.set(catalog.CONFIG_GOOD, int(is_good))
+        self.set(catalog.CONFIG_WAITING, waiting)
+
     def query(self, *, surface: str, outcome: str, seconds: float) -> None:
         self.add(catalog.QUERIES, surface=surface, outcome=outcome)
         self.observe(catalog.QUERY_SECONDS, seconds, surface=surface)

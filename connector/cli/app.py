@@ -16,7 +16,7 @@ from accelerator.errors import AcceleratorError
 from accelerator.query_errors import QueryError
 from connector.config import Config, find_file, load, parse_flags
 from connector.errors import DynaduckError
-from connector.logs import LogFormat, configure_logs
+from connector.logs import configure_logs_of
 
 P = ParamSpec("P")
 
@@ -94,14 +94,29 @@ def configuration(
 
     Raises: ConfigError.
     """
+    found = find_file(file, env, Path.cwd())
+    config = load(found, env, _flags(tables, rest), datasets_wanted=datasets_wanted)
+    for warning in config.warnings:
+        sys.stderr.write(f"dynaduck: warning: {warning}\n")
+    configure_logs_of(config.runtime)
+    return config
+
+
+def again(
+    config: Config,
+    tables: list[str] | None = None,
+    rest: list[str] | None = None,
+    *,
+    env: Mapping[str, str] = os.environ,
+) -> Callable[[], Config]:
+    """What reads the same file once more, under the same flags."""
+    path = None if config.file is None else config.file.absolute()
+    flags = _flags(tables, rest)
+    return lambda: load(path, env, flags)
+
+
+def _flags(tables: list[str] | None, rest: list[str] | None) -> dict[str, object]:
     flags = parse_flags(rest or [])
     if tables:
         flags["table"] = list(tables)
-    found = find_file(file, env, Path.cwd())
-    config = load(found, env, flags, datasets_wanted=datasets_wanted)
-    for warning in config.warnings:
-        sys.stderr.write(f"dynaduck: warning: {warning}\n")
-    runtime = config.runtime
-    log_format = LogFormat.JSON if runtime.log_format.value == "json" else LogFormat.CONSOLE
-    configure_logs(log_format, level=runtime.log_level.value)
-    return config
+    return flags

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+from functools import partial
+from types import FrameType
 from typing import Annotated
 
 import typer
 
-from connector.cli.app import ANY_SETTING, ConfigFile, Exit, Tables, app, configuration, exits, tell
+from connector.cli.app import (
+    ANY_SETTING,
+    ConfigFile,
+    Exit,
+    Tables,
+    again,
+    app,
+    configuration,
+    exits,
+    tell,
+)
 from connector.config.durations import parse_duration
 from connector.errors import ConfigError, DynaduckError
 from connector.service import Service
@@ -23,9 +36,16 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @exits
 def run(context: typer.Context, config: ConfigFile = None, table: Tables = None) -> Exit:
     """The service: snapshot, stream, serve, until SIGTERM. Any setting is a flag."""
-    sidecar = Sidecar(configuration(config, table, context.args))
+    # A reload that is asked for while the data file is being opened must not end the process.
+    asked_early = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: asked_early.set())
+    resolved = configuration(config, table, context.args)
+    sidecar = Sidecar(resolved, again(resolved, table, context.args))
     for number in STOPPING:
         signal.signal(number, lambda *_: sidecar.stop())
+    signal.signal(signal.SIGHUP, partial(_hang_up, sidecar, had_terminal=_has_terminal()))
+    if asked_early.is_set():
+        sidecar.reloading.ask()
     outcome = sidecar.run()
     if isinstance(outcome, DynaduckError):
         tell(outcome)
@@ -87,6 +107,24 @@ def demo(
     from connector.demo import run_demo
 
     return Exit(run_demo(seconds))
+
+
+def _hang_up(
+    sidecar: Sidecar, _number: int, _frame: FrameType | None, *, had_terminal: bool
+) -> None:
+    """SIGHUP is a reload, unless it says what it first meant: that the terminal was closed."""
+    if had_terminal and not _has_terminal():
+        sidecar.stop()
+    else:
+        sidecar.reloading.ask()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _duration_s(text: str) -> float:

@@ -30,6 +30,8 @@ Document = Mapping[str, Any]
 def print_status(document: Document, console: Console) -> None:
     """Datasets, why they are not Ready, their snapshots, and each stream's shards as a tree."""
     console.print(_overview(document))
+    for line in _configuration(document.get("configuration") or {}):
+        console.print(line)
     for dataset in document.get("datasets", ()):
         console.print(_dataset(dataset))
 
@@ -59,6 +61,17 @@ def _overview(document: Document) -> Table:
             _seconds(dataset.get("retention_headroom_s")),
         )
     return table
+
+
+def _configuration(configuration: Document) -> list[Text]:
+    """What the last reload refused, and what waits for a restart; nothing when all of it holds."""
+    lines = []
+    if error := configuration.get("error"):
+        file = configuration.get("file") or "the configuration"
+        lines.append(Text(f"{file} is refused, what was read before holds: {error}", "bold red"))
+    if waiting := configuration.get("needs_restart"):
+        lines.append(Text(f"changed, and waits for a restart: {', '.join(waiting)}", "yellow"))
+    return lines
 
 
 def _dataset(dataset: Document) -> RenderableType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Final
 
@@ -24,6 +24,7 @@ from connector.health import Health
 from connector.service import Service
 from connector.stream.lineage import ShardView
 from connector.surface.status import (
+    ConfigurationStatus,
     DatasetStatus,
     GapStatus,
     Readiness,
@@ -41,8 +42,13 @@ RATE_WINDOW_S: Final = 10.0
 class Report:
     """ServiceFacts over a running service. Thread-safe."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self,
+        service: Service,
+        configuration: Callable[[], ConfigurationStatus | None] = lambda: None,
+    ) -> None:
         self._service = service
+        self._configuration = configuration
         self._lock = threading.Lock()
         self._status: ServiceStatus | None = None
         self._until_s = 0.0
@@ -102,6 +108,8 @@ class Report:
             wal_bytes=database.wal_bytes(),
             memory_limit_bytes=database.memory_limit_bytes,
             database_reopened=database.reopened,
+            configuration=self._configuration(),
+            cluster=None if service.cluster is None else NodeStatus.of(service.cluster.view()),
         )
 
     def _dataset(self, replication: Upkeep, now_s: float) -> DatasetStatus:

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -21,12 +22,14 @@ from accelerator.query import QueryReport, QueryRunner
 from accelerator.query_slots import QueryLimits
 from connector.config import Config, Secret, Source
 from connector.errors import ConfigError, DynaduckError
+from connector.logs import configure_logs_of
 from connector.loops import Bell, Loop
 from connector.publish.wiring import publishers
-from connector.service import Service
+from connector.service import Service, refuse_unusable
 from connector.surface.flight.wiring import check_flight, flight_server
 from connector.surface.http import Surface, build_app
 from connector.surface.progress import progress_display
+from connector.surface.reloading import Reloading
 from connector.surface.report import Report
 from connector.surface.server import Bind, HttpServer, TlsFiles, check_bind
 from metrics.collector import is_collector_named
@@ -48,21 +51,23 @@ log = structlog.get_logger(__name__)
 class Sidecar:
     """One service and what answers for it. `run` blocks; `stop` may be called from anywhere."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, read_again: Callable[[], Config] | None = None) -> None:
+        check_config(config)
         bind = _bind(config)
-        check_flight(config.runtime.flight, bind)
-        _refuse_unbuilt(config)
         self._stopped = threading.Event()
         self.service = Service(config)
-        report = Report(self.service)
-        query = config.runtime.query
+        self.reloading = Reloading(
+            config,
+            read_again or (lambda: config),
+            check_config,
+            self._adjust,
+            recorder=self.service.recorder,
+            now_ms=self._aws_now_ms,
+        )
+        report = Report(self.service, lambda: self.reloading.status)
         self._queries = QueryRunner(
             self.service.database,
-            QueryLimits(
-                max_concurrent=query.max_concurrent,
-                timeout_s=query.timeout_s,
-                max_rows=query.max_rows,
-            ),
+            _limits(config),
             observer=self._count_query,
             on_fatal=self._reopen,
             live=report.freshness,
@@ -111,6 +116,7 @@ class Sidecar:
         try:
             while not self._stopped.wait(LOOK_EVERY_S) and refusal is None:
                 refusal = self.service.refusal
+                self.reloading.step()
                 if self._shows_progress():
                     display.show(self._report.status().datasets)
         finally:
@@ -129,6 +135,14 @@ class Sidecar:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def _adjust(self, config: Config) -> None:
+        """Makes a configuration hold that differs in reloadable settings alone."""
+        before, runtime = self.service.config.runtime, config.runtime
+        if (before.log_format, before.log_level) != (runtime.log_format, runtime.log_level):
+            configure_logs_of(runtime)
+        self._queries.limit(_limits(config))
+        self.service.adjust(config)
 
     def _shows_progress(self) -> bool:
         """While a table is read and a little longer: a status counts rows and visits all shards."""
@@ -207,6 +221,21 @@ def _otlp(service: Service) -> OtlpExporter | None:
     )
     service.history.follow(exporter.take)
     return exporter
+
+
+def check_config(config: Config) -> None:
+    """Raises ConfigError for what no service can be run with."""
+    check_flight(config.runtime.flight, _bind(config))
+    _refuse_unbuilt(config)
+    for settings in config.datasets:
+        refuse_unusable(settings)
+
+
+def _limits(config: Config) -> QueryLimits:
+    query = config.runtime.query
+    return QueryLimits(
+        max_concurrent=query.max_concurrent, timeout_s=query.timeout_s, max_rows=query.max_rows
+    )
 
 
 def _bind(config: Config) -> Bind:

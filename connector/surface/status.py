@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Protocol
 
+from connector.cluster.view import NodeView
 from connector.health import DatasetState
 from connector.reasons import Reason
 
@@ -94,6 +95,61 @@ class DatasetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationStatus:
+    """Where the settings came from, and what the last reload came to.
+
+    error           why the file as it is now was refused: what was read before it holds
+    needs_restart   settings whose new value waits for one
+    """
+
+    file: str | None = None
+    reloads: int = 0
+    reloaded_at_ms: int | None = None
+    error: str | None = None
+    needs_restart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """This process among those that share a log. `applied` is its last segment, `leader` a node.
+
+    looked_s, leader_age_s   seconds since the log was read to its end, and since the leader's last
+                             sign of life; None before the first
+    trouble                  the code of what stands in the way now
+    """
+
+    mode: str
+    role: str
+    node: str
+    epoch: int
+    applied: int
+    head: int
+    leader: str | None = None
+    looked_s: float | None = None
+    leader_age_s: float | None = None
+    leader_lag_ms: int | None = None
+    is_paused: bool = False
+    trouble: str | None = None
+
+    @classmethod
+    def of(cls, view: NodeView) -> NodeStatus:
+        return cls(
+            mode=view.mode,
+            role=view.role.value,
+            node=view.node,
+            epoch=view.epoch,
+            applied=view.applied_index,
+            head=view.head_index,
+            leader=view.leader,
+            looked_s=view.looked_s,
+            leader_age_s=view.leader_age_s,
+            leader_lag_ms=view.leader_lag_ms,
+            is_paused=view.is_paused,
+            trouble=None if view.trouble is None else view.trouble.code,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """The whole service. `aws_time_ms` is what AWS's clock said last; None before any answer."""
 
@@ -108,6 +164,8 @@ class ServiceStatus:
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
     database_reopened: int = 0
+    configuration: ConfigurationStatus | None = None
+    cluster: NodeStatus | None = None
 
     @property
     def is_ready(self) -> bool:
