@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -518,7 +519,7 @@ class Dataset:
                 self._history.create()
                 self._history.append(group.changes())
             for work, change in zip(works, alterations, strict=True):
-                self._write(cursor, work)
+                self._write(work)
                 Catalog(cursor, self.spec.name).save_columns(
                     work.load.generation.generation, change
                 )
@@ -547,8 +548,13 @@ class Dataset:
             works = []
             for load in feeds:
                 takes_scan = load is (newest if group.fills_snapshot else self._live)
-                source = group.source(with_scan=takes_scan)
-                fitter = Fitter(self._database.writer, source, group.image, self._prepared)
+                fitter = Fitter(
+                    self._database.writer,
+                    partial(group.source, with_scan=takes_scan),
+                    group.image,
+                    self._prepared,
+                    group.few(with_scan=takes_scan),
+                )
                 fitted = fitter.fit(load.table.plan, self._grower(load))
                 group.poison.update(fitted.poison)
                 removed = pa.concat_tables([changes, scans]) if takes_scan else changes
@@ -592,13 +598,9 @@ class Dataset:
             self._database.columns_added(len(change.added), table.count())
         return change
 
-    def _write(self, cursor: duckdb.DuckDBPyConnection, work: _Work) -> None:
+    def _write(self, work: _Work) -> None:
         if work.keys.num_rows:
-            cursor.register("replaced_keys", work.keys)
-            try:
-                work.load.table.delete("replaced_keys")
-            finally:
-                cursor.unregister("replaced_keys")
+            work.load.table.delete(work.keys)
         work.load.table.insert(work.fitted)
 
     def _save_progress(
@@ -668,7 +670,9 @@ class Dataset:
             # What `_raw` holds is an item too: that of the attributes that are to move, and of
             # those whose columns are read from there. The other columns stay as they are.
             images = waiting.column("image")
-            fitter = Fitter(cursor, "waiting_rows", lambda n: images[n].as_py(), self._prepared)
+            fitter = Fitter(
+                cursor, lambda: "waiting_rows", lambda n: images[n].as_py(), self._prepared
+            )
             fitted = fitter.fit(table.plan, self._grower(load), is_whole=False)
         finally:
             cursor.unregister("waiting_rows")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +20,7 @@ from accelerator.choice import PATH, Choice
 from accelerator.conditions import Filter
 from accelerator.decode import decode_sql
 from accelerator.errors import FATAL
+from accelerator.few import FewRow, decode_few
 from accelerator.plain import Tally, plain_column, plain_text
 from accelerator.schema import Kind, Plan, Seen
 from accelerator.statements import Prepared
@@ -62,19 +64,25 @@ class Fitted:
 
 
 class Fitter:
-    """Reads rows of one relation `source` (i, h, k, image). Writer thread only."""
+    """Reads rows of one relation (i, h, k, image). Writer thread only.
+
+    source   names the relation; called once, when SQL has to read it
+    few      the same rows, where they are few
+    """
 
     def __init__(
         self,
         cursor: duckdb.DuckDBPyConnection,
-        source: str,
+        source: Callable[[], str],
         image_of: Callable[[int], str | None],
         prepared: Prepared,
+        few: Sequence[FewRow] | None = None,
     ) -> None:
         self._cursor = cursor
         self._prepared = prepared
-        self._source = source
+        self._source_of = source
         self._image_of = image_of
+        self._few = few
         self._unreadable: set[int] = set()
         self._poison: dict[int, str] = {}
         self._choice = Choice()
@@ -85,8 +93,24 @@ class Fitter:
 
         is_whole   the items have all their attributes, so that `where` can judge them
         """
-        plan = base
         self._choice = base.choice
+        short = None if self._few is None else decode_few(base, self._few)
+        if short is not None:
+            plan, rows = base, short.rows
+            self._tally.numbers_as_text += short.numbers_as_text
+        else:
+            plan, rows = self._decode_growing(base, grow)
+        if plan.choice.where is not None and is_whole:
+            rows, unknown = Filter(self._cursor, plan, plan.choice.where).split(rows)
+            self._poison.update(unknown)
+        return Fitted(plan, rows, self._poison, self._tally.numbers_as_text)
+
+    @cached_property
+    def _source(self) -> str:
+        return self._source_of()
+
+    def _decode_growing(self, base: Plan, grow: Grow) -> tuple[Plan, pa.Table]:
+        plan = base
         decoded, unfit = self._decode(plan)
         read: dict[int, dict[str, items.Attribute]] = {}
         seen: dict[str, Seen] = {}
@@ -113,10 +137,7 @@ class Fitter:
         if self._poison:
             bad = pa.array(list(self._poison), pa.int64())
             rows = rows.filter(pc.invert(pc.is_in(rows.column("i"), bad)))
-        if plan.choice.where is not None and is_whole:
-            rows, unknown = Filter(self._cursor, plan, plan.choice.where).split(rows)
-            self._poison.update(unknown)
-        return Fitted(plan, rows, self._poison, self._tally.numbers_as_text)
+        return plan, rows
 
     def _decode(self, plan: Plan) -> tuple[pa.Table, list[int]]:
         """Rows that fit, and the numbers of those that do not."""

@@ -7,7 +7,9 @@ poison. Writes nothing. Writer thread only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pyarrow.compute as pc
 
 from accelerator import items, keys
 from accelerator.batch import CHANGES, Batch
+from accelerator.few import FEW, FewRow
 from accelerator.fitting import BATCH_ROWS
 from accelerator.statements import Prepared
 from accelerator.touched import KEYS
@@ -43,6 +46,7 @@ class Group:
         self._keyed: pa.Table = _KEYED.empty_table()
         self._scan_keyed: pa.Table = _KEYED.empty_table()
         self._has_keys = False
+        self._registered: set[str] = set()
         self._last: pa.Table = _KEYED.empty_table()
         self._scan_last: pa.Table = _KEYED.empty_table()
         self._scan_fresh: pa.Table = _KEYED.empty_table()
@@ -135,23 +139,45 @@ class Group:
         )
         return rows.filter(pc.is_in(rows.column("i"), kept)).drop_columns(["i"])
 
+    def few(self, *, with_scan: bool) -> list[FewRow] | None:
+        """The rows of `source`, where the group is small; else None."""
+        if self._next > FEW:
+            return None
+        found = []
+        for i, h, k in zip(*self._chosen(with_scan).to_pydict().values(), strict=True):
+            record = self._few_records[i]
+            if record["op"] != "remove":
+                found.append(FewRow(i, h, k, record["image"]))
+        return found
+
+    @cached_property
+    def _few_records(self) -> list[dict[str, Any]]:
+        """Of a small group, by number."""
+        wanted = ["op", "keys", "image"]
+        return [row for _, table in self._all for row in table.select(wanted).to_pylist()]
+
+    def _chosen(self, with_scan: bool) -> pa.Table:
+        return pa.concat_tables([self._last, self._scan_last]) if with_scan else self._last
+
     def source(self, *, with_scan: bool) -> str:
         """The name of a relation (i, h, k, image) of the rows to write."""
-        chosen = self._last
-        if with_scan:
-            chosen = pa.concat_tables([chosen, self._scan_last])
+        chosen = self._chosen(with_scan)
         tables = self._changes + ([t for _, t in self._scans] if with_scan else [])
         rows = pa.concat_tables(tables) if tables else _NUMBERED.empty_table()
-        self._cursor.register("group_rows", rows.select(["i", "op", "image"]))
-        self._cursor.register("group_last", chosen)
+        self._register("group_rows", rows.select(["i", "op", "image"]))
+        self._register("group_last", chosen)
         return (
             "(SELECT r.i, l.h, l.k, r.image FROM group_rows r JOIN group_last l ON l.i = r.i "
             "WHERE r.op <> 'remove')"
         )
 
     def close(self) -> None:
-        for name in ("group_rows", "group_last", "group_keys"):
+        for name in self._registered:
             self._cursor.unregister(name)
+
+    def _register(self, name: str, table: pa.Table) -> None:
+        self._cursor.register(name, table)
+        self._registered.add(name)
 
     def operations(self) -> Counter[str]:
         counts: Counter[str] = Counter()
@@ -192,7 +218,11 @@ class Group:
         read = rows.column(document)
         if what == "scanned":
             read = pc.coalesce(read, rows.column("keys"))
-        self._cursor.register("group_keys", pa.table({"i": rows.column("i"), document: read}))
+        if rows.num_rows <= FEW:
+            return self._keys_in_python(
+                zip(rows.column("i").to_pylist(), read.to_pylist(), strict=True)
+            )
+        self._register("group_keys", pa.table({"i": rows.column("i"), document: read}))
         query = (
             f"SELECT i, {keys.hash_sql('k')} AS h, k FROM "
             f"(SELECT i, {keys.key_sql(document, self._schema)} AS k FROM group_keys)"
@@ -210,31 +240,24 @@ class Group:
         unkeyed = keyed.filter(pc.is_null(keyed.column("k"))).column("i").to_pylist()
         if unkeyed:
             rest = keyed.filter(pc.is_valid(keyed.column("k")))
-            keyed = pa.concat_tables([rest, self._keys_in_python(unkeyed, document)])
+            texts = [(n, self.record(n)[document] or self.record(n)["keys"]) for n in unkeyed]
+            keyed = pa.concat_tables([rest, self._keys_in_python(texts)])
         return keyed
 
-    def _keys_in_python(self, numbers: Sequence[int], document: str) -> pa.Table:
-        found: list[tuple[int, str | None]] = []
-        for number in numbers:
+    def _keys_in_python(self, numbered: Iterable[tuple[int, str | None]]) -> pa.Table:
+        numbers: list[int] = []
+        found: list[str | None] = []
+        for number, text in numbered:
+            numbers.append(number)
             try:
-                record = self.record(number)
-                text = record[document] or record["keys"]
                 if text is None:
                     raise items.Unreadable("the record has no keys")
-                key = keys.key_of(items.read(text), self._schema)
-                found.append((number, key))
+                found.append(keys.key_of(items.read(text), self._schema))
             except items.Unreadable as error:
                 self.poison[number] = str(error)
-                found.append((number, None))
-        numbered = pa.table(
-            {
-                "i": pa.array([row[0] for row in found], pa.int64()),
-                "k": pa.array([row[1] for row in found], pa.string()),
-            }
-        )
-        self._cursor.register("group_keys", numbered)
-        query = f"SELECT i, {keys.hash_sql('k')} AS h, k FROM group_keys"
-        return self._cursor.sql(query).to_arrow_table().cast(_KEYED)
+                found.append(None)
+        hashes = [None if key is None else keys.hash_of(key) for key in found]
+        return pa.table({"i": numbers, "h": hashes, "k": found}, schema=_KEYED)
 
     def _last_per_key(self, keyed: pa.Table) -> pa.Table:
         if self.poison:
