@@ -329,6 +329,9 @@ class PipelineLog:
         writer = self._writer
         if writer is None or self._guard is None:
             raise NotLeading("This node follows: only the leader changes rows.")
+        fenced_by = self._guard.fenced_by()
+        if fenced_by is not None:
+            raise NotLeading(fenced_by)
         failpoints.hit("before_segment")
         self._step = _Step(header, batch)
         try:
