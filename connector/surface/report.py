@@ -27,6 +27,7 @@ from connector.surface.status import (
     ConfigurationStatus,
     DatasetStatus,
     GapStatus,
+    NodeStatus,
     Readiness,
     ServiceStatus,
     ShardStatus,
