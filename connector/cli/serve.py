@@ -27,7 +27,7 @@ from connector.config.durations import parse_duration
 from connector.errors import ConfigError, DynaduckError
 from connector.service import Service
 from connector.surface.sidecar import Sidecar
-from connector.sync import sync_once
+from connector.sync import refuse_clustered, sync_once
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -73,8 +73,10 @@ def sync(
     interrupted = threading.Event()
     for number in STOPPING:
         signal.signal(number, lambda *_: interrupted.set())
+    wanted = configuration(config, table, context.args)
+    refuse_clustered(wanted)
     synced = sync_once(
-        Service(configuration(config, table, context.args)),
+        Service(wanted),
         deadline_s=deadline_s,
         is_interrupted=interrupted.is_set,
     )

@@ -261,7 +261,6 @@ def _refuse_unbuilt(config: Config) -> None:
     runtime = config.runtime
     wanted = {
         "runtime.quack.enabled": runtime.quack.enabled,
-        "runtime.wal_storage": runtime.wal_storage.value != "disk",
     }
     for setting, is_wanted in wanted.items():
         if is_wanted:
