@@ -22,6 +22,7 @@ from accelerator.errors import AcceleratorError, DatabaseInvalidated
 from checkpoints.positions import SnapshotSegment
 from connector.cluster.view import NodeView, following
 from connector.config import Dataset as Settings
+from connector.cost import Cost, CostMeter
 from connector.course import Course, Surroundings
 from connector.errors import DynaduckError, NotTheLeader, Retry, SourceError
 from connector.health import Facts, Health, HealthMonitor, Limits, Loading
@@ -55,6 +56,7 @@ class Upkeep(ABC):
     """One dataset being kept.
 
     course     what is followed now; None while nothing is
+    cost       what reading costs a day; None while there is too little to go by
     health     the newest verdict
     refusal    why the service must not start because of this dataset
     stored     what is durably known, as of the last look
@@ -84,6 +86,8 @@ class Upkeep(ABC):
         self._refresh_asked = threading.Event()
         self._paused = threading.Event()
         self._stopping = threading.Event()
+        self.cost: Cost | None = None
+        self._meter = CostMeter()
         self._adjusted: Settings | None = None
         self._failures = 0
         self._failing_since_s: float | None = None
@@ -317,6 +321,7 @@ class Upkeep(ABC):
     def tell(self) -> None:
         """Shows the newest verdict to metrics and, if the writer is free, in dynaduck.datasets."""
         health, told = self.health, self._recorder
+        self._estimate()
         told.state(health.state.value)
         told.ready(health.is_ready)
         told.lag(sum_ms=health.lag_sum_ms, max_ms=health.lag_max_ms)
@@ -336,6 +341,16 @@ class Upkeep(ABC):
         verdict = (health.state.value, *(reason.code for reason in health.reasons))
         if verdict != self._told and self.stored is not None:
             self._store_verdict(verdict, reason)
+
+    def _estimate(self) -> None:
+        calls, units = self._recorder.spent()
+        now_s = self._around.clock.monotonic_s()
+        cost = self._meter.saw(now_s, get_records=calls, read_units=units)
+        self.cost = cost
+        self._recorder.cost(
+            get_records=None if cost is None else cost.get_records_usd_per_day,
+            scan=None if cost is None else cost.scan_usd_per_day,
+        )
 
     def _store_verdict(self, verdict: tuple[str, ...], reason: str | None) -> None:
         is_invalid = False

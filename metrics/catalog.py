@@ -185,6 +185,14 @@ CONSUMED_RCU = _of_dataset(
     "read capacity units",
     "Read capacity that Scan and GetItem consumed. Stream reads consume none.",
 )
+COST = _of_dataset(
+    "estimated_cost_usd_per_day",
+    Kind.GAUGE,
+    "US dollars",
+    "What reading costs a day at the list prices of us-east-1, free calls not taken off: "
+    "GetRecords at the pace of the last hour, and what Scan and GetItem spent in the last day.",
+    ("of", ("get_records", "scan")),
+)
 API_CALLS = _of_dataset(
     "api_calls_total",
     Kind.COUNTER,
@@ -344,6 +352,7 @@ CATALOG: tuple[Instrument, ...] = (
     SNAPSHOT_ITEMS,
     SNAPSHOT_PROGRESS,
     CONSUMED_RCU,
+    COST,
     API_CALLS,
     API_CALL_SECONDS,
     GAPS,

@@ -274,6 +274,18 @@ class DatasetRecorder:
     def consumed_rcu(self, units: float) -> None:
         self._recorder.add(catalog.CONSUMED_RCU, units, name=self.name)
 
+    def spent(self) -> tuple[float, float]:
+        """GetRecords calls that were answered, and read capacity units, so far."""
+        calls = self._recorder.value(
+            catalog.API_CALLS, name=self.name, operation="GetRecords", outcome="ok"
+        )
+        return calls or 0.0, self._recorder.value(catalog.CONSUMED_RCU, name=self.name) or 0.0
+
+    def cost(self, *, get_records: float | None, scan: float | None) -> None:
+        """US dollars a day."""
+        self._recorder.set(catalog.COST, get_records, name=self.name, of="get_records")
+        self._recorder.set(catalog.COST, scan, name=self.name, of="scan")
+
     def api_call(self, *, operation: str, outcome: str, seconds: float) -> None:
         self._recorder.add(catalog.API_CALLS, name=self.name, operation=operation, outcome=outcome)
         self._recorder.observe(

@@ -31,6 +31,8 @@ def filled() -> Recorder:
         dataset.snapshot_items(10)
         dataset.snapshot_progress(0.25)
         dataset.consumed_rcu(128.5)
+        dataset.cost(get_records=0.03, scan=0.0)
+        dataset.published(seconds=1.5, nbytes=1_000_000, at_s=1_800_000_000.0)
         dataset.api_call(operation="GetRecords", outcome="ok", seconds=0.01)
         dataset.gap()
         dataset.gaps_open(1)

@@ -85,6 +85,8 @@ def _dataset(dataset: Document) -> RenderableType:
     ]
     if dataset.get("dead_letters"):
         parts.append(Text(f"{dataset['dead_letters']} dead letters", style="yellow"))
+    if cost := dataset.get("cost"):
+        parts.append(Text(_cost(cost), style="dim"))
     if shards := dataset.get("shards"):
         parts.append(shard_tree(str(dataset.get("name", "")), shards))
     return Group(*parts)
@@ -98,6 +100,20 @@ def _reason(reason: Document) -> Text:
     if reason.get("remedy"):
         text.append(f"\n    {reason['remedy']}", style="italic")
     return text
+
+
+def _cost(cost: Document) -> str:
+    """A table that idles costs fractions of a cent a day, which are worth seeing too."""
+    said = [f"about ${dollars(cost['usd_per_day'])} a day"]
+    said.append(f"{cost['get_records_per_day']:,.0f} GetRecords")
+    if cost.get("read_units"):
+        said.append(f"{cost['read_units']:,.0f} read units in the last day")
+    return " · ".join(said) + f" (list prices of {cost.get('prices_of')})"
+
+
+def dollars(amount: float) -> str:
+    """Two digits that tell something: 12.30, 0.035."""
+    return f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"
 
 
 def _snapshot(snapshot: Document) -> str:

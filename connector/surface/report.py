@@ -18,6 +18,7 @@ from accelerator.dataset import StoredDataset
 from accelerator.errors import AcceleratorError
 from accelerator.freshness import Freshness
 from accelerator.sql import identifier
+from connector.cost import PRICES_OF, Cost
 from connector.course import Course
 from connector.errors import UnknownDataset
 from connector.health import Health
@@ -25,6 +26,7 @@ from connector.service import Service
 from connector.stream.lineage import ShardView
 from connector.surface.status import (
     ConfigurationStatus,
+    CostStatus,
     DatasetStatus,
     GapStatus,
     NodeStatus,
@@ -146,6 +148,7 @@ class Report:
             shards=() if course is None else _shards(course, health),
             gaps=() if stored is None else _gaps(stored),
             dead_letters=replication.open_dead_letters,
+            cost=None if replication.cost is None else _cost(replication.cost),
         )
 
     def _size(self, dataset: str) -> tuple[int | None, int | None]:
@@ -173,6 +176,17 @@ class Report:
             seen.popleft()
         (then_s, then), (last_s, last) = seen[0], seen[-1]
         return (last - then) / (last_s - then_s) if last_s > then_s else None
+
+
+def _cost(cost: Cost) -> CostStatus:
+    return CostStatus(
+        usd_per_day=round(cost.usd_per_day, 6),
+        get_records_per_day=round(cost.get_records_per_day),
+        get_records_usd_per_day=round(cost.get_records_usd_per_day, 6),
+        read_units=round(cost.read_units, 1),
+        scan_usd_per_day=round(cost.scan_usd_per_day, 6),
+        prices_of=PRICES_OF,
+    )
 
 
 def _snapshot(stored: StoredDataset, upkeep: Upkeep) -> SnapshotStatus:

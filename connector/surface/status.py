@@ -60,6 +60,18 @@ class GapStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CostStatus:
+    """What reading costs a day, estimated; see `connector.cost` for what is in it."""
+
+    usd_per_day: float
+    get_records_per_day: float
+    get_records_usd_per_day: float
+    read_units: float
+    scan_usd_per_day: float
+    prices_of: str
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetStatus:
     """One dataset. `lag_ms` is summed over unfinished shards, `lag_max_ms` decides readiness."""
 
@@ -88,6 +100,7 @@ class DatasetStatus:
     shards: tuple[ShardStatus, ...] = ()
     gaps: tuple[GapStatus, ...] = ()
     dead_letters: int = 0
+    cost: CostStatus | None = None
 
     @property
     def is_ready(self) -> bool:
