@@ -212,6 +212,11 @@ class FlightServer:
         return self._at.bind.port if self._server is None else int(self._server.port)
 
     @property
+    def calls(self) -> int:
+        """How many calls run a query or send rows."""
+        return 0 if self._server is None else len(self._server.watch)
+
+    @property
     def url(self) -> str:
         scheme = "grpc+tcp" if self._at.bind.tls is None else "grpc+tls"
         host = self._at.bind.host

@@ -77,6 +77,10 @@ class Watch:
         self._thread = threading.Thread(target=self._look, name="flight-watch", daemon=True)
         self._thread.start()
 
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._calls)
+
     def enter(self, call: Call, query: Running | None, limit_s: float) -> Followed:
         """Follows a call; one without a query is over after `limit_s` all the same.
 
