@@ -221,6 +221,11 @@ class SegmentLog(Generic[P]):
             tip, progress = segment.tip, continued(progress, segment.header)
         return Head(tip, progress)
 
+    def last_index(self) -> int:
+        """Of the last segment that exists, 0 when there is none. Reads no object."""
+        bases = self.bases()
+        return self._last_index(bases[-1] if bases else 0)
+
     def _last_index(self, newest_base: int) -> int:
         last = newest_base
         while True:

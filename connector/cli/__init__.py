@@ -4,10 +4,30 @@
 is a call into the room that does the work.
 """
 
-from connector.cli import ask, dead_letters, prepare, serve, settings
+from connector.cli import (
+    ask,
+    cluster,
+    dead_letters,
+    prepare,
+    restore,
+    segments,
+    serve,
+    settings,
+)
 from connector.cli.app import app
 
-__all__ = ["app", "ask", "dead_letters", "main", "prepare", "serve", "settings"]
+__all__ = [
+    "app",
+    "ask",
+    "cluster",
+    "dead_letters",
+    "main",
+    "prepare",
+    "restore",
+    "segments",
+    "serve",
+    "settings",
+]
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import typer
 
 from accelerator.errors import AcceleratorError
 from accelerator.query_errors import QueryError
+from checkpoints.errors import CheckpointError
 from connector.config import Config, find_file, load, parse_flags
 from connector.errors import DynaduckError
 from connector.logs import configure_logs_of
@@ -69,6 +70,10 @@ def exits(command: Callable[P, Exit]) -> Callable[P, None]:
             # Out of a command, not out of a running service: the data file cannot be used.
             tell(error)
             status = Exit.REFUSED
+        except CheckpointError as error:
+            # Out of a command that looks at the offset table or the log by itself.
+            tell(error)
+            status = Exit.FAILED
         raise typer.Exit(status)
 
     return run

@@ -10,7 +10,7 @@ import typer
 
 from connector.cli.app import ANY_SETTING, ConfigFile, Exit, Tables, app, configuration, exits
 from connector.examine.doctor import run_doctor
-from connector.examine.iam_policy import policy
+from connector.examine.iam_policy import Role, policy
 
 
 @app.command(context_settings=ANY_SETTING)
@@ -41,6 +41,9 @@ def iam_policy(
         list[str] | None,
         typer.Option(metavar="ARN", help="A customer-managed key of a table; repeatable."),
     ] = None,
+    role: Annotated[
+        Role, typer.Option(help="Of a cluster's node, or of `sync --once`.")
+    ] = Role.LEADER,
 ) -> Exit:
     """The least privilege that this configuration needs, as JSON."""
     document = policy(
@@ -48,6 +51,7 @@ def iam_policy(
         account=account,
         verifies=verifies,
         kms_keys=kms_key or (),
+        role=role,
     )
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
     return Exit.DONE

@@ -10,6 +10,7 @@ the service finds its stream by DescribeTable.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from connector.aws.stores import TABLE_ACTIONS
@@ -23,6 +24,7 @@ from connector.config import (
     WalStorage,
 )
 from connector.config.copy_target import CopyTarget
+from connector.errors import ConfigError
 
 VERSION: Final = "2012-10-17"
 PUBLISH_ACTIONS: Final = ("s3:AbortMultipartUpload", "s3:PutObject")
@@ -34,6 +36,18 @@ STREAM_ACTIONS: Final = (
 DESCRIBE: Final = "dynamodb:DescribeTable"
 SCAN: Final = "dynamodb:Scan"
 GET_ITEM: Final = "dynamodb:GetItem"
+ROW_ACTIONS: Final = (GET_ITEM, "dynamodb:PutItem", "dynamodb:Query")
+"""Of the offset table where no lease and no members are in it."""
+
+
+class Role(StrEnum):
+    """What a process does. Any node of a cluster may be elected, so each needs a leader's policy;
+    a follower's is what it uses until then.
+    """
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    SYNC = "sync"
 
 
 def policy(
@@ -42,18 +56,25 @@ def policy(
     account: str | None = None,
     verifies: bool = False,
     kms_keys: Sequence[str] = (),
+    role: Role = Role.LEADER,
 ) -> dict[str, Any]:
-    """The document that `run` and `sync --once` need, no more.
+    """The document that a role needs, no more. Without followers `run` is a leader.
+
+    Raises:
+        ConfigError: the configuration has no such role.
 
     account    of tables that are not named by an ARN; `*` where it is not known
     verifies   also what `verify --repair` and dead-letter replay need
     kms_keys   ARNs of customer-managed keys that encrypt tables
     """
+    _refuse_other(role, config.runtime)
     statements: list[dict[str, Any]] = []
-    for settings in config.datasets:
-        statements += _of_dataset(settings, account, verifies=verifies)
-    statements += _of_storage(config, account)
-    statements += _of_keys(config.datasets, kms_keys)
+    if role is not Role.FOLLOWER:
+        for settings in config.datasets:
+            statements += _of_dataset(settings, account, verifies=verifies)
+    statements += _of_storage(config, account, role)
+    if role is not Role.FOLLOWER:
+        statements += _of_keys(config.datasets, kms_keys)
     return {"Version": VERSION, "Statement": statements}
 
 
@@ -94,7 +115,21 @@ def _of_dataset(settings: Dataset, account: str | None, *, verifies: bool) -> li
     return statements
 
 
-def _of_storage(config: Config, account: str | None) -> list[dict[str, Any]]:
+def _refuse_other(role: Role, runtime: Runtime) -> None:
+    is_clustered = runtime.wal_storage is WalStorage.CLUSTERED
+    if role is Role.FOLLOWER and not is_clustered:
+        raise ConfigError(
+            "There are no followers without runtime.wal_storage: clustered.",
+            hint="Leave --role out.",
+        )
+    if role is Role.SYNC and is_clustered:
+        raise ConfigError(
+            "`dynaduck sync --once` does not run in a cluster.",
+            hint="Ask for --role leader, or set runtime.wal_storage: s3.",
+        )
+
+
+def _of_storage(config: Config, account: str | None, role: Role) -> list[dict[str, Any]]:
     runtime = config.runtime
     region = config.datasets[0].region if config.datasets else "*"
     known = {d.account_id for d in config.datasets if d.account_id}
@@ -102,14 +137,19 @@ def _of_storage(config: Config, account: str | None) -> list[dict[str, Any]]:
     statements = []
     if runtime.offset_store is OffsetStore.DYNAMODB and runtime.offset_dynamodb_table:
         table = _table_arn(region, account, runtime.offset_dynamodb_table)
-        statements.append(_allow("Offsets", TABLE_ACTIONS, [table]))
+        is_clustered = runtime.wal_storage is WalStorage.CLUSTERED
+        allowed = TABLE_ACTIONS if is_clustered else ROW_ACTIONS
+        statements.append(_allow("Offsets", allowed, [table]))
     if runtime.wal_storage is not WalStorage.DISK and runtime.wal_s3_bucket:
         bucket = f"arn:{_partition(region)}:s3:::{runtime.wal_s3_bucket}"
         prefix = _log_prefix(runtime)
         listing = _allow("LogList", ["s3:ListBucket"], [bucket])
         listing["Condition"] = {"StringLike": {"s3:prefix": f"{prefix}*"}}
-        objects = _allow("LogObjects", ["s3:GetObject", "s3:PutObject"], [f"{bucket}/{prefix}*"])
-        statements += [listing, objects]
+        reading = _allow("LogRead", ["s3:GetObject"], [f"{bucket}/{prefix}*"])
+        # A follower writes bases, and no segment.
+        written = f"{prefix}base/*" if role is Role.FOLLOWER else f"{prefix}*"
+        writing = _allow("LogWrite", ["s3:PutObject"], [f"{bucket}/{written}"])
+        statements += [listing, reading, writing]
     return statements
 
 

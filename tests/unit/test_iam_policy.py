@@ -12,7 +12,8 @@ import pytest
 
 from connector.aws.stores import BUCKET_ACTIONS, TABLE_ACTIONS
 from connector.config import load
-from connector.examine.iam_policy import actions, policy
+from connector.errors import ConfigError
+from connector.examine.iam_policy import ROW_ACTIONS, Role, actions, policy
 from connector.service import Service
 from connector.sync import sync_once
 from emulator import Emulator
@@ -224,3 +225,44 @@ def test_each_mode_works_with_what_it_is_granted(
     for call in calls:
         stream = str(call.params.get("StreamArn") or call.params.get("ShardIterator", ""))
         assert allows(granted, f"dynamodb:{call.operation}", stream.partition("|")[0] or ARN)
+
+
+CLUSTERED = {
+    "wal_storage": "clustered",
+    "offset_dynamodb_table": "offsets",
+    "wal_s3_bucket": "log",
+}
+
+
+def test_a_follower_has_no_right_to_a_table_or_a_stream_of_the_user() -> None:
+    """It reads the log, writes bases, and keeps its row and its eye on the lease."""
+    follower = document([ARN], more={"role": Role.FOLLOWER}, **CLUSTERED)
+    assert actions(follower) == set(TABLE_ACTIONS) | set(BUCKET_ACTIONS)
+    for action in ("dynamodb:DescribeTable", "dynamodb:GetRecords", "dynamodb:GetItem"):
+        assert not allows(follower, action, ARN)
+        assert not allows(follower, action, f"{ARN}/stream/x")
+    log = "arn:aws:s3:::log/default/default/default/segments"
+    assert allows(follower, "s3:GetObject", f"{log}/00000000000000000001.seg")
+    assert not allows(follower, "s3:PutObject", f"{log}/00000000000000000001.seg")
+    assert allows(follower, "s3:PutObject", f"{log}/base/parts/1-a/000000")
+
+
+def test_without_a_cluster_the_offset_table_is_read_and_put_to_alone() -> None:
+    """There is no lease and no member, so nothing is updated and nothing deleted."""
+    rows = document(
+        [ARN],
+        more={"role": Role.SYNC},
+        offset_store="dynamodb",
+        offset_dynamodb_table="offsets",
+    )
+    table = "arn:aws:dynamodb:eu-west-1:123456789012:table/offsets"
+    granted = {action for action in TABLE_ACTIONS if allows(rows, action, table)}
+    assert granted == set(ROW_ACTIONS)
+
+
+def test_a_role_that_the_configuration_has_not_is_refused() -> None:
+    """No followers without a cluster; no `sync --once` in one."""
+    with pytest.raises(ConfigError, match="no followers"):
+        document([ARN], more={"role": Role.FOLLOWER})
+    with pytest.raises(ConfigError, match="does not run in a cluster"):
+        document([ARN], more={"role": Role.SYNC}, **CLUSTERED)
