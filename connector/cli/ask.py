@@ -14,7 +14,16 @@ from rich.console import Console
 from accelerator.database import Database
 from accelerator.query_slots import QueryLimits
 from connector.cli.app import ConfigFile, Exit, app, configuration, exits, tell
-from connector.cli.sql_view import LocalQueries, QuerySource, RemoteQueries, ResultFormat, run_sql
+from connector.cli.sources import SessionQueries
+from connector.cli.sql_view import (
+    LocalQueries,
+    QuerySource,
+    RemoteQueries,
+    ResultFormat,
+    run_sql,
+    write_rows,
+)
+from connector.cli.statements import is_terminal, split
 from connector.cli.status_view import print_status
 from connector.client import Address, ServiceClient, reachable_host
 from connector.clock import SystemClock
@@ -39,14 +48,16 @@ LISTED = 20
 @app.command()
 @exits
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT.")],
+    query: Annotated[
+        str | None, typer.Argument(help="One SELECT; without it a shell, or what is piped in.")
+    ] = None,
     config: ConfigFile = None,
     url: Url = None,
     result_format: Annotated[
         ResultFormat, typer.Option("--format", help="Of the result.")
     ] = ResultFormat.TABLE,
 ) -> Exit:
-    """Asks the running service; with none running, reads the data file."""
+    """Asks the running service; with none running, reads the data file. Without QUERY a shell."""
     settings = configuration(config, datasets_wanted=False)
     runtime = settings.runtime
 
@@ -68,14 +79,40 @@ def sql(
         finally:
             database.close()
 
-    run_sql(
-        query,
-        result_format,
-        service=RemoteQueries(client_of(settings, url)),
-        file=file,
-        out=sys.stdout.buffer,
-        console=Console(),
-    )
+    service = RemoteQueries(client_of(settings, url))
+    if query is None and is_terminal():
+        return _converse(SessionQueries(service, file, sys.stderr.write), result_format)
+    for statement in [query] if query is not None else split(sys.stdin.read()).all:
+        run_sql(
+            statement,
+            result_format,
+            service=service,
+            file=file,
+            out=sys.stdout.buffer,
+            console=Console(),
+        )
+    return Exit.DONE
+
+
+def _converse(source: SessionQueries, result_format: ResultFormat) -> Exit:
+    """The shell, until it is left."""
+    from connector.cli.shell import HELP, Shell, converse
+    from connector.cli.shell_words import Words, names_of
+
+    if result_format is ResultFormat.ARROW:
+        raise ConfigError("A terminal cannot show Arrow.", hint="Choose table, json or csv.")
+    console = Console()
+
+    def ask(statement: str, chosen: ResultFormat) -> None:
+        write_rows(source, statement, chosen, sys.stdout.buffer, console)
+        if chosen is ResultFormat.JSON:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    words = Words(lambda: names_of(source))
+    words.learn()
+    sys.stdout.write(HELP)
+    converse(Shell(ask, sys.stdout.write, result_format), words)
     return Exit.DONE
 
 

@@ -118,17 +118,18 @@ def run_sql(
         AcceleratorError: no service answers, and the file cannot be opened
     """
     try:
-        _write(service, sql, result_format, out, console)
+        write_rows(service, sql, result_format, out, console)
     except ServiceSilent:
         raise
     except ServiceUnreachable:
         with file() as local:
-            _write(local, sql, result_format, out, console)
+            write_rows(local, sql, result_format, out, console)
 
 
-def _write(
+def write_rows(
     source: QuerySource, sql: str, result_format: ResultFormat, out: BinaryIO, console: Console
 ) -> None:
+    """Asks one source; raises what the query raises."""
     with source.run(sql, _MEDIA[result_format]) as rows:
         if result_format is ResultFormat.TABLE:
             print_table(rows, console)
