@@ -39,8 +39,8 @@ def read(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def metadata(path: Path) -> dict[str, str]:
-    found = duckdb.sql(f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')")
-    return dict(found.fetchall())
+    query = f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')"
+    return dict(read(path, query))
 
 
 @BOTH
