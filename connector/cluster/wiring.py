@@ -6,6 +6,7 @@ read from the stream.
 
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -62,6 +63,7 @@ class Cluster:
         has_table = runtime.offset_store is OffsetStoreKind.DYNAMODB
         items = offset_items(config) if has_table else None
         self._clock = clock
+        self._address = _address(config)
         self._cluster_id = cluster_of(runtime)
         self.log = PipelineLog(
             database,
@@ -179,10 +181,20 @@ class Cluster:
         return Member(
             node=self.node.node,
             pipeline=self.log.pipeline.pk,
-            flight_addr="",
+            flight_addr=self._address,
             role=view.role.value,
             is_ready=bool(self._upkeep) and all(each.health.is_ready for each in self._upkeep),
             epoch=view.epoch if is_leader else 0,
             applied_index=view.applied_index,
             lag_ms=max(known, default=0),
         )
+
+
+def _address(config: Config) -> str:
+    """Where others reach this node's Flight SQL; empty without it, or where only it can."""
+    runtime = config.runtime
+    if not runtime.flight.enabled or runtime.flight.port == 0:
+        return ""
+    listens_anywhere = runtime.http.host in ("0.0.0.0", "::")  # noqa: S104
+    host = socket.gethostname() if listens_anywhere else runtime.http.host
+    return f"{host}:{runtime.flight.port}"
