@@ -38,6 +38,8 @@ SEEDS = (101, 102, 103) if duckdb.__version__ >= "2" else (101,)
 PLAN = ("snapshot", "failpoint", "snapshot", "stream", "failpoint", "start", "stream")
 SOAK_SEEDS = tuple(range(1000, 1025))
 SOAK_KILLS = 20
+# Bounds a hang on a busy machine; it proves no speed.
+PATIENCE_S = 240
 DELAYS_S = {"snapshot": (0.0, 2.0), "start": (0.3, 2.0), "stream": (0.0, 1.5)}
 FAILPOINTS = ("after_plan", "before_commit", "after_commit")
 SCHEMA = (KeyAttribute("pk", "S", "HASH"), KeyAttribute("sk", "N", "RANGE"))
@@ -66,7 +68,7 @@ class Run:
                 DYNADUCK_FAILPOINT=f"{rng.choice(FAILPOINTS)}:kill:{rng.randint(1, 30)}"
             )
             assert self.service.process is not None
-            assert self.service.process.wait(60) == -signal.SIGKILL, self.service.log()
+            assert self.service.process.wait(PATIENCE_S) == -signal.SIGKILL, self.service.log()
         else:
             self.service.start()
             self._wait_for(phase)
@@ -79,7 +81,7 @@ class Run:
         if phase == "snapshot":
             wait_until(lambda: self.service.get("/health")[0] == 200, what="it answers")
         elif phase == "stream":
-            self.service.wait_ready()
+            self.service.wait_ready(PATIENCE_S)
 
     def _look(self) -> None:
         left = committed.read_file(self.service.data_dir)
@@ -133,7 +135,7 @@ def drive(aws: Emulator, tmp_path: Path, seed: int, plan: Sequence[str]) -> Run:
     try:
         for phase in plan:
             run.kill_in(phase, rng)
-        run.service.start().wait_ready()
+        run.service.start().wait_ready(PATIENCE_S)
         wait_until(lambda: watcher.was_ready, what="the watcher saw it ready")
         time.sleep(rng.uniform(0.5, 1.5))
         workload.stop()
