@@ -46,9 +46,11 @@ from connector.recovery import Policy
 from connector.replication import Replication
 from connector.snapshot.scanner import EVENTUAL_MARGIN_S
 from connector.snapshot.single_keys import SingleKeys
+from connector.source import Source
 from connector.spec import spec_of
 from connector.storage import offset_items, pipeline_of
 from connector.stream.coverage import Retention
+from connector.stream.sharing import SharedReads
 from connector.upkeep import Upkeep
 from metrics.recorder import DatasetRecorder, Recorder
 from metrics.task_history import TaskHistory
@@ -88,6 +90,7 @@ class Service:
         self._work, self._news, self._orders = Bell(), Bell(), Bell()
         self.history = TaskHistory(lambda: int(time.time() * 1000), self.clock.monotonic_s)
         self._sources: list[AwsSource] = []
+        self._reads: dict[tuple[AwsSettings, bool], SharedReads] = {}
         self._journals: list[Journal] = []
         self._tasks_written_s = 0.0
         self._promote_due_s = 0.0
@@ -213,7 +216,7 @@ class Service:
         )
         around = Surroundings(
             settings=settings,
-            source=source,
+            source=self._shared(settings, source),
             dataset=dataset,
             clock=self.clock,
             aws_time=aws_time,
@@ -229,6 +232,20 @@ class Service:
             return FullRefresh(around, self.writing, recorder, draw=random.random)
         policy = Policy(settings.initial_snapshot, settings.invalid_checkpoint_behavior)
         return Replication(around, policy, self.writing, recorder, draw=random.random)
+
+    def _shared(self, settings: Settings, source: AwsSource) -> Source:
+        """Where other datasets follow the same stream, its pages are read once for all of them."""
+        key = (aws_of(settings), settings.history.enabled)
+        followers = [
+            other
+            for other in self.config.datasets
+            if other.refresh_mode is RefreshMode.CHANGES
+            and (aws_of(other), other.history.enabled) == key
+        ]
+        if settings.refresh_mode is not RefreshMode.CHANGES or len(followers) < 2:
+            return source
+        reads = self._reads.setdefault(key, SharedReads(self.clock.monotonic_s))
+        return reads.member(source)
 
     def _log(self) -> Cluster | None:
         """What makes the rows follow a log, where the file here is not the whole truth."""

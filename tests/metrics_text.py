@@ -13,6 +13,7 @@ def filled() -> Recorder:
     recorder = Recorder()
     recorder.started(version="1.2.3", duckdb="2.0.1", python="3.11.4", started_at_s=1.7e9)
     recorder.query(surface="http", outcome="ok", seconds=0.02)
+    recorder.configuration(is_good=True, waiting=0)
     recorder.database(file_bytes=123, wal_bytes=4, memory_bytes=5)
     recorder.database_reopened()
     recorder.spans_dropped(2)
