@@ -57,6 +57,9 @@ class FlightClient:
     def read(self, info: Any) -> pa.Table:
         return self.connection.do_get(info.endpoints[0].ticket, self.options).read_all()
 
+    def read_ticket(self, ticket: bytes) -> pa.Table:
+        return self.connection.do_get(flight.Ticket(ticket), self.options).read_all()
+
     def get(self, name: str, **fields: Any) -> pa.Table:
         return self.read(self.info(name, **fields))
 

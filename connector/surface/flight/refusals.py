@@ -58,6 +58,10 @@ class Unimplemented(_Private, pa.ArrowNotImplementedError):  # type: ignore[misc
     """UNIMPLEMENTED"""
 
 
+class Failed(_Private, OSError):  # type: ignore[override]
+    """UNKNOWN"""
+
+
 _CLASSES: tuple[tuple[type[QueryError], type[Any]], ...] = (
     (UnknownStatement, NotFound),
     (NotServed, Unimplemented),
@@ -83,6 +87,15 @@ def refusal(error: Exception) -> Exception:
     hint = f" {error.hint}" if error.hint else ""
     kind = next(kind for known, kind in _CLASSES if isinstance(error, known))
     return _made(kind, f"{error}{hint} [{error.code}]")
+
+
+def schema_refusal(error: Exception) -> Exception:
+    """What to raise inside GetSchema, where pyarrow knows no error of Flight's own."""
+    made = refusal(error)
+    if isinstance(made, _Private):
+        return made
+    is_rejected = isinstance(made, flight.FlightUnauthorizedError)
+    return _made(InvalidArgument if is_rejected else Failed, str(made))
 
 
 def _made(kind: type[Any], words: str) -> Exception:

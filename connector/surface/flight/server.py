@@ -7,7 +7,7 @@ call it: browsers speak neither HTTP/2 without TLS nor gRPC's trailers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,12 @@ from connector.surface.demands import parse_demand
 from connector.surface.flight.commands import Commands, Described, Execution
 from connector.surface.flight.doorkeeper import Doorkeeper, Handshake
 from connector.surface.flight.messages import message, pack, parse, unpack
-from connector.surface.flight.refusals import InvalidArgument, Unimplemented, refusal
+from connector.surface.flight.refusals import (
+    InvalidArgument,
+    Unimplemented,
+    refusal,
+    schema_refusal,
+)
 from connector.surface.flight.streams import RowStream, TableStream
 from connector.surface.flight.watch import Followed, Watch, cut_connections
 from connector.surface.flight.wiring import client_ca_problems
@@ -57,12 +62,12 @@ class FlightBind:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _refusing(refused: Callable[[Exception], Exception] = refusal) -> Iterator[None]:
     """Turns whatever the block raises into what Flight makes a status of."""
     try:
         yield
     except Exception as error:  # noqa: BLE001  # a handler may raise nothing else
-        raise refusal(error) from None
+        raise refused(error) from None
 
 
 class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -91,7 +96,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             )
 
     def get_schema(self, context: Context, descriptor: Any) -> Any:
-        with _refusing():
+        with _refusing(schema_refusal):
             described = self._described(context, _command_of(descriptor))
             return flight.SchemaResult(described.schema)
 
