@@ -30,6 +30,7 @@ segments_app = typer.Typer(
 app.add_typer(segments_app, name="segments")
 
 SHOWN: Final = 20
+LEAST_WIDTH: Final = 110
 SHOW_EVERY: Final = 100  # objects between two lines where no terminal is
 
 _AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
@@ -57,7 +58,8 @@ def show(
     if not indexes and not bases:
         sys.stdout.write(f"The pipeline {pipeline.pk} has no log in this bucket.\n")
         return Exit.DONE
-    _print(rows, Console())
+    # Cut columns would hide what the list is for: a narrow terminal wraps its lines instead.
+    _print(rows, Console(width=max(LEAST_WIDTH, Console().width)))
     sys.stdout.write(
         f"{len(rows):,} of {_count(len(indexes), 'segment')}"
         f"{f', {indexes[0]} to {indexes[-1]}' if indexes else ''}; "
