@@ -76,6 +76,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6_000 else f"{seconds / 3_600:.1f} hours"
+
+
 # What blocks
 
 
@@ -144,7 +150,7 @@ def snapshot_passing() -> Reason:
 
 def late(lag_ms: int | None, ready_lag_s: float, waiting: Sequence[str], *, again: bool) -> Reason:
     """`waiting`: closed shards whose children are not listed; `again`: it has been Ready before."""
-    behind = "by an unknown time" if lag_ms is None else f"{lag_ms / 1000:.1f} s"
+    behind = "by an unknown time" if lag_ms is None else _span(lag_ms / 1000)
     sentence = f"The stream is applied {behind} behind; Ready allows {ready_lag_s:g} s."
     if waiting:
         sentence += f" {some(waiting)} ended, and no child is listed yet."
@@ -152,6 +158,57 @@ def late(lag_ms: int | None, ready_lag_s: float, waiting: Sequence[str], *, agai
         "lagging" if again else "catching_up",
         sentence,
         "Wait; if it grows, `dynaduck status` shows the shard that is behind and its error.",
+    )
+
+
+# What blocks on a node that does not lead
+
+
+def recovering(applied_index: int) -> Reason:
+    return Reason(
+        "recovering",
+        f"The rows are being made from the log; segment {applied_index} is applied.",
+        "Wait; it takes as long as the newest base and the segments after it.",
+    )
+
+
+def electing(epoch: int) -> Reason:
+    return Reason(
+        "electing", f"This node takes over the log under epoch {epoch}.", "Wait a moment."
+    )
+
+
+def log_empty() -> Reason:
+    return Reason(
+        "log_empty",
+        "The log does not hold this dataset yet.",
+        "Wait for the leader's first segment; see that its configuration names the dataset.",
+    )
+
+
+def log_unread(looked_s: float | None) -> Reason:
+    since = "yet" if looked_s is None else f"for {looked_s:.0f} s"
+    return Reason(
+        "log_unread",
+        f"The log was not read to its end {since}.",
+        "Check the way to the bucket and the permissions on it.",
+    )
+
+
+def leader_silent(age_s: float | None) -> Reason:
+    since = "yet" if age_s is None else f"for {age_s:.0f} s"
+    return Reason(
+        "leader_silent",
+        f"No leader has given a sign of life {since}: the rows may be older than they look.",
+        "Another node takes over by itself within about 40 s; see `dynaduck cluster status`.",
+    )
+
+
+def fenced() -> Reason:
+    return Reason(
+        "fenced",
+        "Another process writes to this log now, so this one reads the stream no more.",
+        "Stop one of the two, or give them pipeline names of their own; then start this one again.",
     )
 
 

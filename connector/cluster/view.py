@@ -98,15 +98,15 @@ def _is_whole(stored: StoredDataset) -> bool:
 
 def _verdict(view: NodeView, stored: StoredDataset | None) -> tuple[DatasetState, list[Reason]]:
     if view.role is Role.FENCED:
-        return DatasetState.ERROR, [_fenced()]
+        return DatasetState.ERROR, [reasons.fenced()]
     if view.trouble is not None and view.trouble.needs_person:
         return DatasetState.ERROR, [view.trouble.reason(blocks=True)]
     if view.role is Role.RECOVERING:
-        return DatasetState.INITIALIZING, [_recovering(view), *_told(view)]
+        return DatasetState.INITIALIZING, [reasons.recovering(view.applied_index), *_told(view)]
     if view.role is Role.ELECTED:
-        return DatasetState.CATCHING_UP, [_electing(view), *_told(view)]
+        return DatasetState.CATCHING_UP, [reasons.electing(view.epoch), *_told(view)]
     if stored is None:
-        return DatasetState.INITIALIZING, [_empty(), *_told(view)]
+        return DatasetState.INITIALIZING, [reasons.log_empty(), *_told(view)]
     if stored.open_gaps:
         return DatasetState.ERROR, [reasons.gap_open(len(stored.open_gaps))]
     if stored.is_frozen:
@@ -125,9 +125,9 @@ def _late(view: NodeView) -> list[Reason]:
     found = []
     stale_s = max(LEAST_STALE_S, STALE_LOOKS * view.poll_s)
     if view.looked_s is None or view.looked_s > stale_s:
-        found.append(_unread(view))
+        found.append(reasons.log_unread(view.looked_s))
     if view.leader_age_s is None or view.leader_age_s > view.silent_after_s:
-        found.append(_silent(view))
+        found.append(reasons.leader_silent(view.leader_age_s))
     return found
 
 
@@ -138,53 +138,3 @@ def _why_frozen(stored: StoredDataset) -> str:
 
 def _told(view: NodeView) -> list[Reason]:
     return [] if view.trouble is None else [view.trouble.reason(blocks=True)]
-
-
-def _recovering(view: NodeView) -> Reason:
-    return Reason(
-        "recovering",
-        f"The rows are being made from the log; segment {view.applied_index} is applied.",
-        "Wait; it takes as long as the newest base and the segments after it.",
-    )
-
-
-def _electing(view: NodeView) -> Reason:
-    return Reason(
-        "electing",
-        f"This node takes over the log under epoch {view.epoch}.",
-        "Wait a moment.",
-    )
-
-
-def _empty() -> Reason:
-    return Reason(
-        "log_empty",
-        "The log does not hold this dataset yet.",
-        "Wait for the leader's first segment; see that its configuration names the dataset.",
-    )
-
-
-def _unread(view: NodeView) -> Reason:
-    since = "yet" if view.looked_s is None else f"for {view.looked_s:.0f} s"
-    return Reason(
-        "log_unread",
-        f"The log was not read to its end {since}.",
-        "Check the way to the bucket; `dynaduck doctor` names what is denied.",
-    )
-
-
-def _silent(view: NodeView) -> Reason:
-    since = "yet" if view.leader_age_s is None else f"for {view.leader_age_s:.0f} s"
-    return Reason(
-        "leader_silent",
-        f"No leader has given a sign of life {since}: the rows may be older than they look.",
-        "Another node takes over by itself within about 40 s; see `dynaduck cluster status`.",
-    )
-
-
-def _fenced() -> Reason:
-    return Reason(
-        "fenced",
-        "Another process writes to this log now, so this one reads the stream no more.",
-        "Stop one of the two, or give them pipeline names of their own; then start this one again.",
-    )

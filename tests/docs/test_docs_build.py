@@ -16,6 +16,7 @@ import yaml
 
 from accelerator.database import Database
 from accelerator.query_errors import QueryError
+from checkpoints import errors as checkpoint_errors
 from connector import errors, recovery
 from connector.cli import app
 from connector.examine.iam_policy import GET_ITEM, SCAN, STREAM_ACTIONS
@@ -53,7 +54,14 @@ def reason_codes() -> set[str]:
     raised = {
         each.code for each in tree(errors.DynaduckError) if each.__module__ == errors.__name__
     }
-    return told | raised | {cause.value for cause in recovery.Cause}
+    # What a node of a cluster meets at the bucket and at the table.
+    met = {
+        each.code
+        for family in (checkpoint_errors.StoreError, checkpoint_errors.Corrupt)
+        for each in tree(family)
+        if each.code not in ("store", "corrupt")
+    }
+    return told | raised | met | {cause.value for cause in recovery.Cause}
 
 
 def test_every_reason_has_a_section_of_the_runbook() -> None:
