@@ -242,3 +242,46 @@ def test_there_is_no_setting_for_what_the_protocol_fixes() -> None:
         "wal_s3_bucket",
         "cluster_id",
     }
+
+
+ALIASES = [
+    ("SKIPPR_OFFSET_STORE", "sled", "offset_store", DUCKDB),
+    ("SKIPPR_OFFSET_DYNAMODB_TABLE", "console-offsets", "offset_dynamodb_table", "console-offsets"),
+    ("WAL_STORAGE", "s3", "wal_storage", S3),
+    ("SKIPPR_WAL_STORAGE", "s3", "wal_storage", S3),
+    ("SKIPPR_WAL_S3_BUCKET", "acme-wal", "wal_s3_bucket", "acme-wal"),
+    ("SKIPPR_S3_BUCKET", "acme", "s3_bucket", "acme"),
+    ("SKIPPR_TENANT", "acme", "tenant", "acme"),
+    ("SKIPPR_WORKSPACE", "prod", "workspace", "prod"),
+    ("SKIPPR_PIPELINE", "google_analytics", "pipeline", "google_analytics"),
+    ("SKIPPR_CLUSTER_ID", "c-1", "cluster_id", "c-1"),
+    ("SKIPPR_DATA_DIR", "/var/lib/skippr", "data_dir", Path("/var/lib/skippr")),
+]
+
+
+@pytest.mark.requirement("R1")
+@pytest.mark.requirement("R4")
+@pytest.mark.parametrize(("variable", "text", "attribute", "value"), ALIASES)
+def test_each_variable_of_the_other_product_is_ours_too(
+    variable: str, text: str, attribute: str, value: object
+) -> None:
+    """It sets what its name says, and the origin that is shown names the variable."""
+    # A log needs a bucket, whoever names it.
+    bucket = {} if attribute.endswith("bucket") else {"DYNADUCK_WAL_S3_BUCKET": "log"}
+    config = loaded(env=REGION | bucket | {variable: text})
+    assert getattr(config.runtime, attribute) == value
+    origin = config.origins[f"runtime.{attribute}"]
+    assert (origin.source, origin.place) == (Source.ENVIRONMENT, variable)
+
+
+def test_no_variable_of_the_other_product_is_left_without_a_test() -> None:
+    """The settings' list of foreign variables and the table above are the same."""
+    known = {name for setting in runtime_settings() for name in setting.environment}
+    assert known == {variable for variable, *_ in ALIASES}
+
+
+@pytest.mark.requirement("R1")
+def test_another_store_than_ours_or_dynamodb_fails() -> None:
+    """`sled` is the embedded store by the name it has there; anything else is refused."""
+    for env in ({"SKIPPR_OFFSET_STORE": "redis"}, {"DYNADUCK_OFFSET_STORE": "redis"}):
+        assert "duckdb or dynamodb" in refused(env=REGION | env).message
