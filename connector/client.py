@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
-from connector.errors import DynaduckError, ServiceUnreachable
+from connector.errors import DynaduckError, ServiceUnreachable, UnknownDataset
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -189,7 +189,8 @@ class ServiceClient:
 
         Raises:
             ServiceUnreachable: nobody answers there
-            ServiceRefused: the answer is a refusal
+            UnknownDataset: there is no dataset of that name
+            ServiceRefused: the answer is another refusal
         """
         sent = {"accept-encoding": "identity", **(headers or {})}
         if self.address.token is not None:
@@ -232,9 +233,11 @@ class ServiceClient:
         return ServiceUnreachable(f"No service answers at {self.address.url}.")
 
 
-def _refusal(response: http.client.HTTPResponse) -> ServiceRefused:
+def _refusal(response: http.client.HTTPResponse) -> DynaduckError:
     try:
         said = json.loads(response.read(64 * 1024))["error"]
+        if said["code"] == UnknownDataset.code:
+            return UnknownDataset(said["message"], hint=said.get("hint"))
         return ServiceRefused(
             said["message"], code=said["code"], status=response.status, hint=said.get("hint", "")
         )

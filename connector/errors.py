@@ -205,6 +205,7 @@ class CopyFailed(ServiceError):
 
 class UnknownDataset(ServiceError):
     code = "unknown_dataset"
+    exit_status = 2
     default_hint = "`GET /v1/datasets` lists the datasets."
 
 

@@ -94,14 +94,17 @@ def configuration(
     *,
     env: Mapping[str, str] = os.environ,
     datasets_wanted: bool = True,
+    warns: bool = False,
 ) -> Config:
-    """The configuration that holds for this command line; its warnings are told.
+    """The configuration that holds for this command line.
+
+    warns   its warnings are told: once at a start, not by each command that asks the service
 
     Raises: ConfigError.
     """
     found = find_file(file, env, Path.cwd())
     config = load(found, env, _flags(tables, rest), datasets_wanted=datasets_wanted)
-    for warning in config.warnings:
+    for warning in config.warnings if warns else ():
         sys.stderr.write(f"dynaduck: warning: {warning}\n")
     configure_logs_of(config.runtime)
     return config

@@ -22,7 +22,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> Exit:
     """Checks credentials, table, stream, permissions, hosts, clock, data file; says each fix."""
-    return Exit(run_doctor(configuration(config, table, context.args), sys.stdout, as_json=as_json))
+    resolved = configuration(config, table, context.args, warns=True)
+    return Exit(run_doctor(resolved, sys.stdout, as_json=as_json))
 
 
 @app.command(context_settings=ANY_SETTING)

@@ -25,6 +25,7 @@ from connector.cli.app import (
 )
 from connector.config.durations import parse_duration
 from connector.errors import ConfigError, DynaduckError
+from connector.fresh_file import FreshFile
 from connector.service import Service
 from connector.surface.sidecar import Sidecar
 from connector.sync import refuse_clustered, sync_once
@@ -39,15 +40,25 @@ def run(context: typer.Context, config: ConfigFile = None, table: Tables = None)
     # A reload that is asked for while the data file is being opened must not end the process.
     asked_early = threading.Event()
     signal.signal(signal.SIGHUP, lambda *_: asked_early.set())
-    resolved = configuration(config, table, context.args)
-    sidecar = Sidecar(resolved, again(resolved, table, context.args))
+    resolved = configuration(config, table, context.args, warns=True)
+    file = FreshFile(resolved.runtime.replica_file)
+    try:
+        sidecar = Sidecar(resolved, again(resolved, table, context.args))
+    except DynaduckError:
+        file.remove()
+        raise
     for number in STOPPING:
         signal.signal(number, lambda *_: sidecar.stop())
     signal.signal(signal.SIGHUP, partial(_hang_up, sidecar, had_terminal=_has_terminal()))
     if asked_early.is_set():
         sidecar.reloading.ask()
-    outcome = sidecar.run()
+    try:
+        outcome = sidecar.run()
+    except DynaduckError:
+        file.remove()
+        raise
     if isinstance(outcome, DynaduckError):
+        file.remove()
         tell(outcome)
         return Exit.REFUSED
     return Exit.DONE if outcome else Exit.FAILED
@@ -73,7 +84,7 @@ def sync(
     interrupted = threading.Event()
     for number in STOPPING:
         signal.signal(number, lambda *_: interrupted.set())
-    wanted = configuration(config, table, context.args)
+    wanted = configuration(config, table, context.args, warns=True)
     refuse_clustered(wanted)
     synced = sync_once(
         Service(wanted),

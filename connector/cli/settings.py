@@ -25,7 +25,7 @@ def show(
     as_json: bool = typer.Option(False, "--json", help="For machines."),
 ) -> Exit:
     """The resolved settings with their origin; secrets are masked."""
-    resolved = configuration(config, table, context.args, datasets_wanted=False)
+    resolved = configuration(config, table, context.args, datasets_wanted=False, warns=True)
     if as_json:
         document = {s.path: {"value": s.value, "origin": str(s.origin)} for s in resolved.shown}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")

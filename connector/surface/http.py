@@ -448,5 +448,14 @@ async def _no_such_path(request: Request, _error: Exception) -> Response:
     return error_response(404, "no_such_path", f"There is nothing at {request.url.path[:200]}.")
 
 
-async def _wrong_method(request: Request, _error: Exception) -> Response:
-    return error_response(405, "wrong_method", f"{request.method} is not what this path takes.")
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+    answer = error_response(
+        405,
+        "wrong_method",
+        f"{request.method} is not what this path takes.",
+        f"It takes {allowed}." if allowed else "",
+    )
+    if allowed:
+        answer.headers["allow"] = allowed
+    return answer

@@ -59,13 +59,16 @@ def config_of(aws: Emulator, tmp_path: Path, **params: Any) -> dict[str, Any]:
 
 
 def refused(config: dict[str, Any], tmp_path: Path, *flags: str) -> str:
-    """What a person reads of a start that was refused with status 2."""
+    """What a person reads of a start that was refused with status 2; it leaves no file behind."""
     path = tmp_path / "dynaduck.yaml"
+    data = tmp_path / "data"
+    before = sorted(data.iterdir()) if data.exists() else None
     path.write_text(json.dumps(config))
     run = dynaduck("run", "-c", str(path), *flags)
     assert run.returncode == 2, (run.returncode, run.stdout, run.stderr)
     told: str = run.stderr
     assert "Traceback" not in told + run.stdout, told
+    assert (sorted(data.iterdir()) if data.exists() else None) == before
     return told
 
 

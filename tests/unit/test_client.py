@@ -32,7 +32,7 @@ from connector.client import (
     ServiceSilent,
     reachable_host,
 )
-from connector.errors import ServiceUnreachable
+from connector.errors import ServiceUnreachable, UnknownDataset
 from connector.health import DatasetState
 from connector.surface.server import Bind
 from tests.http_builder import Served, in_state, serving
@@ -131,11 +131,10 @@ def test_status_ready_and_actions(served: Served) -> None:
 
 
 def test_refusals_carry_code_and_hint(served: Served) -> None:
-    """What the service refuses is an error with its words, exit status 1."""
-    with pytest.raises(ServiceRefused) as refused:
+    """An error with the words of the service; status 2 for a name that there is not, else 1."""
+    with pytest.raises(UnknownDataset, match="no such one") as unknown:
         client_of(served).pause("no such one")
-    assert (refused.value.status, refused.value.refusal) == (404, "unknown_dataset")
-    assert refused.value.exit_status == 1
+    assert unknown.value.exit_status == 2
     with pytest.raises(ServiceRefused) as refused:
         client_of(served, token=None).status()
     assert refused.value.status == 401

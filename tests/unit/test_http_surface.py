@@ -173,7 +173,9 @@ def test_wrong_paths_and_methods_are_said(surface: Served) -> None:
     """Every refusal has the same shape."""
     assert surface.ask("GET", "/nope").error == "no_such_path"
     assert surface.ask("DELETE", "/v1/status").error == "wrong_method"
-    assert surface.ask("GET", "/v1/sql").status == 405
+    refused = surface.ask("GET", "/v1/sql")
+    assert (refused.status, refused.headers["allow"]) == (405, "POST")
+    assert surface.ask("POST", "/health").headers["allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/ready", "/metrics"])
