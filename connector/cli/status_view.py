@@ -56,7 +56,7 @@ def _overview(document: Document) -> Table:
             Text(label, style=_STYLES.get(state, "")),
             _count(dataset.get("rows")),
             _milliseconds(dataset.get("lag_max_ms")),
-            str(dataset.get("as_of") or "-"),
+            _moment(dataset.get("as_of")),
             _count(dataset.get("shards_active")),
             _seconds(dataset.get("retention_headroom_s")),
         )
@@ -165,6 +165,11 @@ def _shard(shard: Document) -> Text:
 
 def _count(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _moment(text: Any) -> str:
+    """Without the fraction, which no terminal has room for."""
+    return "-" if not text else f"{str(text)[:19].replace('T', ' ')}Z"
 
 
 def _milliseconds(value: Any) -> str:

@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 
 from accelerator.database import Database
+from connector import reasons
 from connector.health import DatasetState
 from connector.reasons import Reason
 from connector.surface.server import Bind
 from connector.surface.status import (
+    ConfigurationStatus,
+    CostStatus,
     DatasetStatus,
     GapStatus,
     ServiceStatus,
@@ -48,8 +51,36 @@ LINEAGE = tuple(
     )
     for n in range(15)
 )
+COST = CostStatus(0.0346, 172_800, 0.0346, 0.0, 0.0, "us-east-1, 2026-09")
 STATES = {
-    "ready": replace(READY, shards=LINEAGE, shards_active=8, changes_per_s=1234.0),
+    "ready": replace(READY, shards=LINEAGE, shards_active=8, changes_per_s=1234.0, cost=COST),
+    "initializing": DatasetStatus(
+        "orders",
+        "orders-table",
+        DatasetState.INITIALIZING,
+        (reasons.starting(), reasons.retention_low(7_200_000)),
+    ),
+    "catching-up": replace(
+        READY,
+        state=DatasetState.CATCHING_UP,
+        lag_max_ms=5_400_000,
+        reasons=(reasons.late(5_400_000, 2.0, ["shardId-1"], again=False),),
+        shards=LINEAGE[7:9],
+        snapshot=SnapshotStatus("done", 8, 8, 1_000_000, ended_at_ms=AS_OF_MS),
+    ),
+    "shutting-down": replace(
+        READY, state=DatasetState.SHUTTING_DOWN, reasons=(reasons.stopping(),)
+    ),
+    "scans-only": DatasetStatus(
+        "users",
+        "users-table",
+        DatasetState.READY,
+        (reasons.refreshing(),),
+        refresh_mode="full",
+        rows=12,
+        as_of_ms=AS_OF_MS,
+        snapshot=SnapshotStatus("running", 4, 1, 3, items_estimated=12, ratio=0.25, eta_s=12.0),
+    ),
     "snapshotting": DatasetStatus(
         "orders",
         "orders-table",
@@ -57,7 +88,15 @@ STATES = {
         (Reason("snapshot_running", "The first snapshot is at 42 %.", "Wait."),),
         rows=420,
         snapshot=SnapshotStatus(
-            "scanning", segments_total=8, segments_done=3, items=420, ratio=0.42, eta_s=75.0
+            "running",
+            segments_total=8,
+            segments_done=3,
+            items=420,
+            items_estimated=1000,
+            ratio=0.42,
+            items_per_s=7.7,
+            eta_s=75.0,
+            consumed_rcu=128.0,
         ),
     ),
     "lagging": replace(
@@ -138,8 +177,8 @@ def test_each_state_is_shown_with_its_reasons(
         text = page.inner_text("#datasets")
         assert dataset.state.value in text
         for reason in dataset.reasons:
-            assert reason.sentence in text
-            assert reason.remedy in text
+            assert reason.sentence.replace("`", "") in text
+            assert reason.remedy.replace("`", "") in text
         is_ready = dataset.state is DatasetState.READY
         assert (page.inner_text("#verdict") == "ready") is is_ready
         assert page.title() == f"{'ready' if is_ready else 'not ready'} · dynaduck"
@@ -160,6 +199,39 @@ def test_a_phone_shows_it_without_scrolling_sideways(
         page.wait_for_selector("#result td")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         page.screenshot(path=str(SCREENSHOTS / f"{state}-phone.png"), full_page=True)
+
+
+SEVERAL = (STATES["ready"], replace(STATES["error"], name="bills"), STATES["scans-only"])
+
+
+@pytest.mark.parametrize("width", [360, 1100])
+def test_several_datasets_and_a_refused_file_are_shown_together(
+    browser: Any, served: Served, width: int
+) -> None:
+    """Each dataset has its card, the worst state is the page's, and a bad reload is on top."""
+    refused = ConfigurationStatus(
+        "/etc/dynaduck/dynaduck.yaml", 2, AS_OF_MS, "x is not a setting.", ("runtime.http.port",)
+    )
+    served.facts.told = ServiceStatus("1.2.3", SEVERAL, configuration=refused)
+    with page_of(browser, served, viewport={"width": width, "height": 740}) as page:
+        shows(page, "#verdict", "not ready: 1 of 3 datasets")
+        assert page.locator("#datasets > section").count() == 3
+        told = page.inner_text("#configuration")
+        assert "x is not a setting." in told
+        assert "runtime.http.port" in told
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.screenshot(path=str(SCREENSHOTS / f"several-{width}.png"), full_page=True)
+
+
+def test_what_reading_costs_is_shown_with_its_parts(browser: Any, served: Served) -> None:
+    """The figure, and on it what it is made of and whose prices it goes by."""
+    served.facts.told = ServiceStatus("1.2.3", (STATES["ready"],))
+    with page_of(browser, served) as page:
+        figure = page.locator(".figures > div", has_text="cost a day")
+        assert "$0.035" in figure.inner_text()
+        told = figure.get_attribute("title")
+        assert "172,800 GetRecords" in told
+        assert "us-east-1" in told
 
 
 def test_it_follows_without_reloading(browser: Any, served: Served) -> None:
