@@ -109,8 +109,10 @@ class Slots:
             self._changed.notify_all()
 
     def oldest(self) -> Slotted | None:
+        """Who has run longest of those that nobody has stopped yet."""
         with self._changed:
-            return min(self._running, key=lambda query: query.started_s, default=None)
+            going_on = (query for query in self._running if not query.is_stopped)
+            return min(going_on, key=lambda query: query.started_s, default=None)
 
     def close(self) -> None:
         """Stops what runs, turns away what waits and comes. Idempotent."""

@@ -28,7 +28,7 @@ from accelerator.log_place import leave_log
 from accelerator.stored import stored_progress
 from accelerator.task_table import write_tasks
 from checkpoints.offsets import OffsetStore
-from connector.applier import Applier
+from connector.applier import Applier, group_bytes_within
 from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import AwsTime, SystemClock
 from connector.cluster.view import Role
@@ -110,7 +110,13 @@ class Service:
         except BaseException:
             self.database.close()
             raise
-        self.applier = Applier(self.replications, self.writing, self.reopen, self.clock)
+        self.applier = Applier(
+            self.replications,
+            self.writing,
+            self.reopen,
+            self.clock,
+            group_bytes=group_bytes_within(self.database.memory_limit_bytes),
+        )
         self._single_keys = [
             SingleKeys(replication, source, self.database, self.writing, self.clock)
             for replication, source in zip(self.replications, self._sources, strict=True)

@@ -28,6 +28,7 @@ from connector.publish.wiring import publishers
 from connector.service import Service, refuse_unusable
 from connector.surface.flight.wiring import check_flight, flight_server
 from connector.surface.http import Surface, build_app
+from connector.surface.memory_watch import MemoryWatch
 from connector.surface.progress import progress_display
 from connector.surface.reloading import Reloading
 from connector.surface.report import Report
@@ -42,8 +43,6 @@ LOOK_EVERY_S: Final = 0.1
 SHOWN_AFTER_S: Final = 2.0  # a snapshot's end is shown too; a status is up to half a second old
 WATCH_EVERY_S: Final = 0.1
 COPY_JOIN_S: Final = 5.0  # a part that is on its way to S3 is not waited for longer
-WORKING_SHARE: Final = 0.7
-"""Part of memory_limit that statements may hold before the oldest query is stopped."""
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +71,9 @@ class Sidecar:
             on_fatal=self._reopen,
             live=report.freshness,
             now_ms=self._aws_now_ms,
+        )
+        self._memory_watch = MemoryWatch(
+            self.service.database, self._queries, lambda: self.service.applier.is_starving
         )
         self._publishers = publishers(self.service, report.freshness)
         self._publishing = Loop("publisher", self._publish, Bell(), self.service.clock)
@@ -171,13 +173,7 @@ class Sidecar:
     def _watch_memory(self, now_s: float) -> float:
         """DuckDB has one memory limit for all: a query that takes it would starve the writer."""
         self.service.recorder.queries_running(self._queries.running)
-        if self._queries.running:
-            database = self.service.database
-            try:
-                if database.working_bytes() > WORKING_SHARE * database.memory_limit_bytes:
-                    self._queries.shed()
-            except AcceleratorError as error:
-                log.warning("memory could not be looked at", error=error)
+        self._memory_watch.step(now_s)
         return now_s + WATCH_EVERY_S
 
     def _count_query(self, report: QueryReport) -> None:

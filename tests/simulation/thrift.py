@@ -17,7 +17,7 @@ WINDOW_S: Final = 60.0
 MOST_IN_VAIN: Final = {
     # An idle shard is polled every quarter of a second while a proof is waited for, and after each
     # page that brought records seven times within the second; refusals wait a tenth at first.
-    "GetRecords": 600,
+    "GetRecords": 1_000,
     "GetShardIterator": 120,
     # Two a second, and the further pages of a question.
     "DescribeStream": 200,

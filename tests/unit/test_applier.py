@@ -17,7 +17,7 @@ from accelerator.errors import (
     PoisonRecord,
     UnknownShard,
 )
-from connector.applier import Applier
+from connector.applier import GROUP_BYTES, Applier, group_bytes_within
 from connector.retry import Backoff
 
 
@@ -158,6 +158,31 @@ def test_memory_that_runs_out_makes_the_group_smaller() -> None:
     bench.until_idle()
 
     assert lane.applied == wanted
+
+
+def test_who_waits_for_memory_says_so_and_waits_briefly() -> None:
+    """Queries are stopped meanwhile, so the wait does not grow with the attempts."""
+    lane = Lane()
+    lane.queue = batches(1)
+    lane.refusals = [OutOfMemory("no memory")] * 12
+    bench = Bench(lane)
+
+    for _ in range(12):
+        due_s = bench.step()
+        assert due_s is not None
+        assert due_s - bench.clock.now_s <= 1.0
+        assert bench.applier.is_starving
+        bench.clock.now_s = due_s
+    bench.step()
+
+    assert not bench.applier.is_starving
+    assert len(lane.applied) == 1
+
+
+def test_a_group_is_no_larger_than_memory_allows() -> None:
+    """Text of unknown attributes takes up to 25 times its size while it is applied."""
+    assert group_bytes_within(100 * 2**20) == 4 * 2**20
+    assert group_bytes_within(16 * 2**30) == GROUP_BYTES
 
 
 def test_an_invalidated_database_is_reopened_and_the_group_applied() -> None:

@@ -209,7 +209,7 @@ def test_more_rows_than_allowed_are_an_error(database: Database) -> None:
 
 
 def test_memory_that_runs_short_stops_the_longest(database: Database) -> None:
-    """`shed` ends one query, the oldest, and says why."""
+    """`shed` ends one query, the oldest that is not stopped yet, and says why."""
     with runner(database) as (queries, _):
         first, second = queries.open(ENDLESS), queries.open(ENDLESS)
         first.start()
