@@ -16,7 +16,7 @@ from typing import Final
 
 from rich.console import Console
 
-from bench import inside, pictures, whole
+from bench import inside, load, pictures, whole
 from bench.figures import Results
 
 HERE: Final = Path(__file__).resolve().parent
@@ -25,6 +25,8 @@ FULL_ROWS: Final = (1_000_000, 10_000_000)
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["load"]:
+        return load.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description="Every benchmark, against its rival.")
     parser.add_argument("--quick", action="store_true", help="small tables, under five minutes")
     parser.add_argument("--rows", type=int, action="append", help="sizes of the tables")

@@ -33,9 +33,10 @@ class Product:
         table: str = "bench",
         params: dict[str, Any] | None = None,
         memory_limit: str = "1GB",
+        runtime: dict[str, Any] | None = None,
     ) -> None:
         self.data_dir = data_dir
-        self.port = _free_port()
+        self.port = free_port()
         self._log = data_dir.parent / f"{data_dir.name}.log"
         self._config = data_dir.parent / f"{data_dir.name}.json.yaml"
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,6 +59,7 @@ class Product:
                 "data_dir": str(data_dir),
                 "memory_limit": memory_limit,
                 "http": {"host": "127.0.0.1", "port": self.port},
+                **(runtime or {}),
             },
         }
         self._config.write_text(json.dumps(config))  # JSON is YAML
@@ -202,7 +204,7 @@ class Product:
         return self._process
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
