@@ -36,7 +36,7 @@ from connector.surface.flight.refusals import (
 from connector.surface.flight.streams import RowStream, TableStream
 from connector.surface.flight.watch import Followed, Watch, cut_connections
 from connector.surface.flight.wiring import client_ca_problems
-from connector.surface.server import Bind, check_bind
+from connector.surface.server import Bind, check_bind, is_loopback
 from connector.surface.status import rfc3339
 
 _DRAIN_S = 2.0
@@ -238,6 +238,12 @@ class FlightServer:
         if problems:
             raise problems[0]
         bind = self._at.bind
+        if not is_loopback(bind.host) and self._at.client_ca is None:
+            log.warning(
+                "whoever reaches the Flight port can make gRPC hold a large message, also without "
+                "the token: set runtime.flight.client_ca, or put a proxy in front",
+                host=bind.host,
+            )
         try:
             self._server = FlightSqlServer(
                 self._commands,
