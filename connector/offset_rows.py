@@ -6,8 +6,8 @@ there, so it is never ahead of it, and a row that is missing or wrong is written
 streams or rows of data. Nothing waits for the table: while it is away copying goes on, and `note`
 says so.
 
-Rows carry epoch 0 and a number that this process counts up from the highest it found. A row that a
-higher number has replaced meanwhile is another process's: publishing then ends until a restart.
+Rows carry epoch 0 and a number that this process counts up from the highest it found. A row with a
+higher one than it has counted to is another process's: publishing then ends until a restart.
 Only the newest progress is published; what came between is skipped, so nothing queues up.
 """
 
@@ -147,6 +147,8 @@ class OffsetRows:
     def _publish(self, now_s: float, is_cut: Callable[[], bool]) -> bool:
         """One turn; whether nothing is left to write."""
         known = self._compared(now_s)
+        if known is None:
+            return True
         if self._is_dirty or now_s >= self._look_due_s:
             self._is_dirty = False
             self._look_due_s = now_s + LOOK_EVERY_S
@@ -163,14 +165,22 @@ class OffsetRows:
                 break
         return True
 
-    def _compared(self, now_s: float) -> dict[Key, Value]:
-        """The rows as the table has them, as far as this process knows."""
+    def _compared(self, now_s: float) -> dict[Key, Value] | None:
+        """The rows as the table has them, as far as this process knows; None: they are another's."""
         if self._known is None or now_s >= self._compare_due_s:
             index = self._store.index()
+            number = 0 if index.newest is None else index.newest.index
+            if self._known is not None and number > self._number:
+                self._found_another()
+                return None
             self._known = _flat(index)
-            self._number = max(self._number, 0 if index.newest is None else index.newest.index)
+            self._number = max(self._number, number)
             self._compare_due_s = now_s + COMPARE_EVERY_S
         return self._known
+
+    def _found_another(self) -> None:
+        self._is_contested = True
+        log.error("another process writes the offset rows of this pipeline", table=self._table)
 
     def _committed_rows(self) -> dict[Key, Value]:
         progress = [self._stored(dataset) for dataset in self._datasets]
@@ -187,8 +197,7 @@ class OffsetRows:
         else:
             raise TypeError(f"{key} has no value of type {type(value).__name__}")
         if outcome is Published.SUPERSEDED:
-            self._is_contested = True
-            log.error("another process writes the offset rows of this pipeline", table=self._table)
+            self._found_another()
             return
         known[key] = value
 

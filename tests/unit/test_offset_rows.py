@@ -205,6 +205,24 @@ def test_a_second_process_of_the_same_pipeline_ends_publishing() -> None:
     assert second.note() is None
 
 
+def test_a_second_process_on_a_disk_of_its_own_is_found_too() -> None:
+    """Its generation is another, so no row is shared: the one that counts behind finds it."""
+    items, clock = Table(), FakeClock()
+    ours, theirs = File(progress(shard(1))), File(progress(shard(1), generation=2))
+    first, second = rows_over(items, ours, clock), rows_over(items, theirs, clock)
+    for records in range(1, 5):
+        theirs.committed = progress(shard(records), generation=2)
+        for rows in (first, second):
+            rows.committed()
+            rows.step(clock.now_s)
+    assert first.note() is None
+    clock.advance(COMPARE_EVERY_S)
+    for rows in (first, second):
+        rows.step(clock.now_s)
+    codes = [note.code for rows in (first, second) if (note := rows.note()) is not None]
+    assert codes == ["rows_contested"]
+
+
 def test_a_turn_is_bounded_and_goes_on_with_the_next() -> None:
     """Hundreds of shards take several steps, without a wait between them."""
     items, clock = Table(), FakeClock()
