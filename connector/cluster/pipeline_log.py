@@ -12,6 +12,7 @@ Writer's lock, but for the properties.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,7 +34,7 @@ from checkpoints.errors import CheckpointError, Corrupt, Fenced, LogCorrupt, Sto
 from checkpoints.guard import Guard
 from checkpoints.keys import PipelineKey
 from checkpoints.object_store import ObjectStore
-from checkpoints.offsets import OffsetStore
+from checkpoints.offsets import Index, OffsetStore
 from checkpoints.progress import NO_PROGRESS, DatasetProgress, fold, rows_of
 from checkpoints.segment import SegmentHeader, SegmentKind
 from checkpoints.segment_log import GENESIS, Head, Segment, SegmentLog, SegmentWriter, Tip
@@ -82,6 +83,7 @@ class PipelineLog:
         rows_are_required: bool = False,
         now_ms: Callable[[], int | None] = lambda: None,
         patience_s: float = PATIENCE_S,
+        rows_at_once: int = 1,
     ) -> None:
         self.pipeline = pipeline
         self.store = store
@@ -99,6 +101,7 @@ class PipelineLog:
         self._rows_are_required = rows_are_required
         self.now_ms = now_ms
         self._patience_s = patience_s
+        self._rows_at_once = rows_at_once
         self._datasets: dict[str, LoggedDataset] = {}
         self._writer: SegmentWriter[Batch | BaseParts] | None = None
         self._guard: Guard | None = None
@@ -436,13 +439,33 @@ class PipelineLog:
             return
         try:
             guard.require(guard.epoch)
-            rows.publish(committed, rows_of(_folded(self._unpublished)))
+            self._publish_all(rows, committed, rows_of(_folded(self._unpublished)))
             guard.require(guard.epoch)
         except CheckpointError as error:
             self.rows_error = error
             raise
         failpoints.hit("after_publish")
         self._unpublished, self._unpublished_at, self.rows_error = [], None, None
+
+    def _publish_all(self, rows: OffsetStore, committed: Committed, index: Index) -> None:
+        """Each row is two requests, and a commit waits for all of them."""
+        if self._rows_at_once == 1:
+            rows.publish(committed, index)
+            return
+        with ThreadPoolExecutor(self._rows_at_once, "rows") as pool:
+            outcomes = [pool.submit(rows.publish, committed, one) for one in _single(index)]
+            try:
+                for outcome in outcomes:
+                    outcome.result()
+            except CheckpointError:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+def _single(index: Index) -> list[Index]:
+    """Each row by itself: they do not depend on each other."""
+    offsets = [Index({key: value}, {}) for key, value in index.offsets.items()]
+    return offsets + [Index({}, {key: value}) for key, value in index.checkpoints.items()]
 
 
 def _folded(deltas: list[DatasetProgress]) -> list[DatasetProgress]:

@@ -10,7 +10,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from connector.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
+
+ROWS_AT_ONCE: Final = 8
 
 TIMES: LeaseTimes = LEASE_TIMES
 """No setting changes it. Tests do, in a process of their own."""
@@ -73,6 +75,7 @@ class Cluster:
             writer=name,
             rows=None if items is None else OffsetStore(items, pipeline),
             rows_are_required=is_clustered,
+            rows_at_once=ROWS_AT_ONCE,
             now_ms=self._aws_time.now_ms,
         )
         right: Right = FenceRight(clock)
