@@ -166,7 +166,7 @@ class OffsetRows:
         return True
 
     def _compared(self, now_s: float) -> dict[Key, Value] | None:
-        """The rows as the table has them, as far as this process knows; None: they are another's."""
+        """The rows as this process knows them to be in the table; None: they are another's."""
         if self._known is None or now_s >= self._compare_due_s:
             index = self._store.index()
             number = 0 if index.newest is None else index.newest.index
