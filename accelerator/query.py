@@ -83,9 +83,13 @@ class ColumnType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """What became of one query. `outcome` is `ok` or the error's code."""
+    """What became of one query. `outcome` is `ok` or the error's code.
+
+    client   the address that asked, as its surface knows it; None for what is asked from inside
+    """
 
     sql: str
+    client: str | None
     surface: str
     outcome: str
     error: str | None
@@ -181,6 +185,7 @@ class Query:
         self, room: _Room, sql: str, parameters: Parameters, surface: str, demand: Demand
     ) -> None:
         self.sql = sql
+        self.client: str | None = None
         self.surface = surface
         self.rows = 0
         self.started_s = 0.0
@@ -445,6 +450,7 @@ class Query:
         self._room.observer(
             QueryReport(
                 sql=self.sql,
+                client=self.client,
                 surface=self.surface,
                 outcome="ok" if error is None else error.code,
                 error=None if error is None else str(error),

@@ -265,6 +265,8 @@ class _Endpoints:
         sql, parameters = await _read_statement(request)
         demand = parse_demand(request.query_params)
         query = self._queries.open(sql, parameters, surface="http", demand=demand)
+        if request.client is not None:
+            query.client = f"{request.client.host}:{request.client.port}"
         try:
             await _unless_gone(request, query, lambda: self._in_thread(query.start))
             encoder = make_encoder(query.schema, query.column_types)

@@ -188,6 +188,7 @@ class Sidecar:
             error=report.error,
             surface=report.surface,
             outcome=report.outcome,
+            client=report.client or "",
         )
 
     def _reopen(self, error: AcceleratorError) -> None:

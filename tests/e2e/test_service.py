@@ -114,17 +114,25 @@ def test_what_it_did_is_in_the_task_history(aws: Emulator, tmp_path: Path) -> No
     with running(service(aws, tmp_path)) as run:
         run.wait_ready()
         run.sql("SELECT count(*) AS n FROM orders")
+        assert run.request("POST", "/v1/sql", "DROP TABLE orders")[0] == 403
         client.put_item(TableName="orders", Item=item(5000))
         wait_until(lambda: total(run)[0] == ITEMS + 1)
         run.stop()
     asked = dynaduck(
-        "sql", "SELECT task, span_id, parent_span_id, execution_duration_ms, error_message "
+        "sql", "SELECT task, span_id, parent_span_id, execution_duration_ms, error_message, "
+        "input, captured_output, labels::JSON AS labels "
         "FROM runtime.task_history", "-c", str(run.config_path), "--format", "json",
     )  # fmt: skip
     spans = json.loads(asked.stdout)
     tasks = {span["task"] for span in spans}
     assert {"acceleration_refresh", "scan_segment", "changes_stream", "apply", "poll"} <= tasks
-    assert "sql_query" in tasks
+    asked_for = {s["input"]: s for s in spans if s["task"] == "sql_query"}
+    counted = asked_for["SELECT count(*) AS n FROM orders"]
+    assert counted["captured_output"] == "1 rows"
+    assert counted["labels"]["client"].startswith("127.0.0.1:")
+    refused = asked_for["DROP TABLE orders"]
+    assert refused["labels"]["outcome"] == "rejected"
+    assert "DROP" in refused["error_message"]
     (load,) = [span for span in spans if span["task"] == "acceleration_refresh"]
     segments = [span for span in spans if span["task"] == "scan_segment"]
     assert len(segments) == 4

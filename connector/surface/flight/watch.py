@@ -38,6 +38,8 @@ class Call(Protocol):
 class Running(Protocol):
     """accelerator.query.Query"""
 
+    client: str | None
+
     @property
     def is_stopped(self) -> bool: ...
 
@@ -93,6 +95,8 @@ class Watch:
                 raise DataUnavailable("The service is shutting down.")
             if len(self._calls) >= self._most():
                 raise TooManyQueries(f"{len(self._calls)} calls are in progress.")
+            if query is not None:
+                query.client = call.peer()
             followed = Followed(call, query, self._monotonic_s() + limit_s)
             self._calls.add(followed)
             self._changed.notify_all()
