@@ -95,8 +95,8 @@ def gap_open(gaps: int) -> Reason:
     return Reason(
         "gap_open",
         f"The stream has {_count(gaps, 'gap')}: changes were lost before they could be read.",
-        "Run `dynaduck refresh`, or set dynamodb_replication_invalid_checkpoint_behavior to "
-        "restart; dynaduck.gaps has the details.",
+        "Run `dynaduck refresh DATASET`, or set dynamodb_replication_invalid_checkpoint_behavior "
+        "to restart and reload by SIGHUP; dynaduck.gaps has the details.",
     )
 
 

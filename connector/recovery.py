@@ -167,8 +167,9 @@ class Halt:
         return Reason(
             self.cause.value,
             f"The checkpoint cannot be resumed: {said}. The data is kept as it was.",
-            "Run `dynaduck refresh`, or set dynamodb_replication_invalid_checkpoint_behavior to "
-            "restart: both load the table anew beside the old data.",
+            "Run `dynaduck refresh DATASET`, or set "
+            "dynamodb_replication_invalid_checkpoint_behavior to restart and reload by SIGHUP: both "
+            "load the table anew beside the old data.",
         )
 
 

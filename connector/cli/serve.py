@@ -60,6 +60,7 @@ def run(context: typer.Context, config: ConfigFile = None, table: Tables = None)
     if isinstance(outcome, DynaduckError):
         file.remove()
         tell(outcome)
+        sys.stderr.write("  `dynaduck doctor` checks everything around it, and says each fix.\n")
         return Exit.REFUSED
     return Exit.DONE if outcome else Exit.FAILED
 

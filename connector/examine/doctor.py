@@ -429,8 +429,17 @@ class Examination:
     def _look_at_running(self, check: str) -> None:
         if self._running is None:
             return
-        headroom_s = self._running.headroom_s(self._settings.name)
-        if headroom_s is None:
+        name = self._settings.name
+        headroom_s = self._running.headroom_s(name)
+        if self._running.gaps_open(name) or self._running.is_in_error(name):
+            lost = self._running.gaps_open(name)
+            said = f"{lost:.0f} gaps are open" if lost else "the dataset is in state Error"
+            self._failed(
+                check,
+                f"A service is running, and {said}.",
+                f"`dynaduck status` says why; `dynaduck refresh {name}` loads a lost table anew.",
+            )
+        elif headroom_s is None:
             self._note(check, "A service is running; it does not tell how far this dataset is.")
         elif headroom_s < premises.LOW_HEADROOM_S:
             self._failed(

@@ -42,6 +42,12 @@ class Running:
     def headroom_s(self, dataset: str) -> float | None:
         return self._sum("dataset_dynamodb_retention_headroom_seconds", name=dataset)
 
+    def gaps_open(self, dataset: str) -> float:
+        return self._sum("dataset_dynamodb_gaps_open", name=dataset) or 0.0
+
+    def is_in_error(self, dataset: str) -> bool:
+        return bool(self._sum("dataset_dynamodb_state", name=dataset, state="Error"))
+
     def throttled_reads(self, dataset: str) -> float | None:
         """Share of GetRecords calls that were throttled; None before the first call."""
         calls = "dataset_dynamodb_api_calls_total"

@@ -78,7 +78,7 @@ def judge(
             return Verdict.NOTE, said, "Nothing to do."
         case StreamOnly():
             said = "The next start goes on without a snapshot, with a gap: changes were lost."
-            return Verdict.NOTE, said, "`dynaduck refresh` closes the gap."
+            return Verdict.NOTE, said, "`dynaduck refresh DATASET` closes the gap."
         case Refresh(cause):
             said = f"The next start takes a new snapshot beside the data: {cause}."
             return Verdict.NOTE, said, "Nothing to do."

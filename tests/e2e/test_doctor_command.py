@@ -97,13 +97,13 @@ def test_a_stale_checkpoint_is_mended_by_what_the_product_says(
     told = dynaduck("doctor", "-c", str(it.config_path), "--json")
     checkpoint = next(c for c in json.loads(told.stdout)["checks"] if c["check"] == "checkpoint")
     assert checkpoint["verdict"] == "failed"
-    assert "`dynaduck refresh`" in checkpoint["fix"]
+    assert "`dynaduck refresh DATASET`" in checkpoint["fix"]
 
     with running(it):
         wait_until(lambda: "checkpoint_stale" in str(it.get("/v1/ready")), what="state Error")
         status, document = it.get("/v1/ready")
         assert status == 503
-        assert "`dynaduck refresh`" in str(document)
+        assert "`dynaduck refresh DATASET`" in str(document)
         assert it.sql("SELECT pk FROM orders") == [{"pk": "before"}]
         mended = dynaduck("refresh", "orders", "-c", str(it.config_path))
         assert mended.returncode == 0, mended.stderr

@@ -619,6 +619,26 @@ def test_a_running_service_tells_of_itself(
     assert "2.0 h" in findings["checkpoint"].sentence
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('dataset_dynamodb_gaps_open{name="orders"} 2.0', "2 gaps are open"),
+        ('dataset_dynamodb_state{name="orders",state="Error"} 1.0', "state Error"),
+    ],
+)
+def test_a_running_service_that_waits_for_a_person_is_no_pass(
+    aws: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, words: str
+) -> None:
+    """However much time is left before a loss: what is lost already is named, and its remedy."""
+    headroom = 'dataset_dynamodb_retention_headroom_seconds{name="orders"} 86400.0'
+    running = Running(f"{headroom}\n{said}\n")
+    monkeypatch.setattr("connector.examine.premises.running_service", lambda _: running)
+    findings = found(config_of(aws, tmp_path))
+    assert failed(findings) == {"checkpoint"}
+    assert words in findings["checkpoint"].sentence
+    assert "dynaduck refresh orders" in findings["checkpoint"].fix
+
+
 def test_a_port_that_is_taken(aws: Emulator, tmp_path: Path) -> None:
     """The port and its setting are named."""
     port = aws.url.rpartition(":")[2]
