@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from accelerator.segment import SegmentFile
@@ -249,7 +250,6 @@ def fail_over(made: list[Node], how: Callable[[Node], Callable[[], None]]) -> No
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.requirement("R34")
-@pytest.mark.requirement("R28")
 def test_three_nodes_pass_a_pipeline_on_and_lose_nothing(aws: Emulator, tmp_path: Path) -> None:
     """Killed, asleep, sent away, all while the table changes: every change once, two readers.
 
@@ -295,6 +295,7 @@ def test_fifty_failovers_lose_nothing(aws: Emulator, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.requirement("R31")
 def test_sync_once_goes_on_from_the_bucket_on_one_empty_disk_after_the_other(
     aws: Emulator, tmp_path: Path
@@ -319,15 +320,9 @@ def test_sync_once_goes_on_from_the_bucket_on_one_empty_disk_after_the_other(
     third = sync("third")
     assert third.returncode == 0, third.stderr
     assert len(aws.calls.calls("Scan")) == began, "the table was scanned again"
-    shown = dynaduck(
-        "sql",
-        f"SELECT id, n FROM {TABLE}",
-        "--format",
-        "json",
-        "-c",
-        str(Node(aws, tmp_path, "third", "s3").config_path),
-    )
-    assert f'"n":{max(writer.items.values())}' in shown.stdout.replace(" ", ""), shown
+    with duckdb.connect(tmp_path / "third" / "replica.duckdb", read_only=True) as file:
+        found = dict(file.execute(f"SELECT id, n FROM {TABLE}").fetchall())
+    assert found == writer.items
     assert_whole(aws, [], writer)
 
 
@@ -341,7 +336,7 @@ def test_sync_once_is_refused_in_a_cluster(aws: Emulator, tmp_path: Path) -> Non
     assert aws.calls.count(table=OFFSETS) == 1  # its creation
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.requirement("R28")
 def test_a_leader_without_the_offset_table_reads_no_further(aws: Emulator, tmp_path: Path) -> None:
     """What it committed stands; no record is read until its rows could be written, by anybody."""
