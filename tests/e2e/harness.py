@@ -130,13 +130,18 @@ class Service:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def request(
-        self, method: str, path: str, body: str | None = None, accept: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Message, bytes]:
         request = urllib.request.Request(
             self.url + path,
             method=method,
             data=None if body is None else body.encode(),
-            headers={"Accept": accept, "Content-Type": "text/plain"},
+            headers={"Accept": accept, "Content-Type": "text/plain", **(headers or {})},
         )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
