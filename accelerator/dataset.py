@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -25,7 +26,7 @@ from accelerator.catalog import Catalog, Generation
 from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
 from accelerator.dead_letters import DeadLetter, DeadLetters
-from accelerator.errors import AcceleratorError, ForeignCheckpoint, PoisonRecord
+from accelerator.errors import AcceleratorError, ForeignCheckpoint, OutOfMemory, PoisonRecord
 from accelerator.fitting import Fitted, Fitter
 from accelerator.group import Group
 from accelerator.history import History, HistoryTable
@@ -42,6 +43,8 @@ from checkpoints.positions import (
     SourceIdentity,
 )
 from checkpoints.store import DuckDBCheckpointStore, PositionsKey
+
+PROMOTED_ROWS: Final = 20_000
 
 
 class Poison(StrEnum):
@@ -215,6 +218,7 @@ class Dataset:
         self._progress = Progress()
         self._history = self._open_history()
         self._prepared = Prepared(database.writer)
+        self._promoted_rows = PROMOTED_ROWS
 
     # ---- what is stored -------------------------------------------------------------------
 
@@ -647,17 +651,27 @@ class Dataset:
         if self._database.wants_checkpoint or any(change.retyped for change in alterations):
             self._database.checkpoint()
 
-    def promote(self, *, max_rows: int = 20_000) -> int:
+    def promote(self, *, max_rows: int = PROMOTED_ROWS) -> int:
         """Gives attributes that wait in `_extra` for memory their columns; rows looked at.
 
         Call it when quiet, until it returns 0: each call is at most one transaction over at most
-        `max_rows` rows. Attributes beyond max_columns stay where they are.
+        `max_rows` rows, and over fewer after one that memory did not allow. Attributes beyond
+        max_columns stay where they are.
+
+        Raises:
+            OutOfMemory: rolled back; the next call is for fewer rows.
         """
         looked_at = 0
-        with self._database.translated():
-            for load in (self._live, self._shadow):
-                if load is not None:
-                    looked_at += self._promote(load, max_rows)
+        rows = min(max_rows, self._promoted_rows)
+        try:
+            with self._database.translated():
+                for load in (self._live, self._shadow):
+                    if load is not None:
+                        looked_at += self._promote(load, rows)
+        except OutOfMemory:
+            self._promoted_rows = max(1, rows // 8)
+            raise
+        self._promoted_rows = min(PROMOTED_ROWS, 2 * self._promoted_rows)
         return looked_at
 
     def _promote(self, load: _Load, max_rows: int) -> int:

@@ -96,7 +96,7 @@ def test_a_poison_record_halts_its_dataset_alone(tmp_path: Path) -> None:
         put(aws, "b", v=2)
         put(aws, "b", v=2, table="others")
         running.wait_rows({"a": 1, "b": 2}, "others")
-        assert running.state("others") == "Ready"
+        running.wait_ready("others")
         assert running.rows() == {"a": 1}
         assert running.query("SELECT count(*) FROM dynaduck.dead_letters") == [(0,)]
 

@@ -8,14 +8,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from accelerator import conditions, pins
 from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
 from accelerator.dataset import Dataset, DatasetSpec
-from accelerator.errors import BadCondition, BadSetting
+from accelerator.errors import BadCondition, BadSetting, OutOfMemory
 from accelerator.history import History
+from accelerator.rows import RowTable
 from tests.dataset_builder import (
     begun,
     changes,
@@ -356,6 +359,32 @@ def test_every_row_that_waits_is_promoted_a_part_at_a_time(
         (Decimal("1.5"), '{"x":3}', None)
     ]  # fmt: skip
     assert read_items(database) == {f"k{n}": item(f"k{n}", **wide) for n in range(1, 8)}
+
+
+def test_rows_that_memory_does_not_allow_to_promote_are_promoted_in_smaller_parts(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attribute does not wait for ever because all rows at once are too many."""
+    dataset = dataset_of(database)
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "room_for_columns", lambda rows: 0)
+        dataset.apply([changes([put(n, f"k{n}", a={"N": "1"}) for n in range(1, 8)])])
+    waiting, asked = RowTable.waiting, []
+
+    def short(table: RowTable, max_rows: int) -> pa.Table:
+        asked.append(max_rows)
+        if max_rows > 2_000:
+            raise duckdb.OutOfMemoryException("failed to allocate data of size 16.0 MiB")
+        return waiting(table, max_rows)
+
+    monkeypatch.setattr(RowTable, "waiting", short)
+    for _ in range(2):
+        with pytest.raises(OutOfMemory):
+            dataset.promote()
+    while dataset.promote():
+        pass
+    assert asked[:3] == [20_000, 2_500, 312]
+    assert query(database, "SELECT count(a), count(_extra) FROM orders") == [(7, 0)]
 
 
 def test_attributes_beyond_max_columns_are_looked_at_once(database: Database) -> None:
