@@ -125,9 +125,10 @@ VARIANTS: Final = (
             ),
             Change(
                 "accelerator/group.py",
-                "            chosen = pa.concat_tables([chosen, self._scan_last])\n",
-                "            chosen = pa.concat_tables([chosen, self._scan_last])\n"
-                "            chosen = self._last_per_key(chosen)\n",
+                "        return pa.concat_tables([self._last, self._scan_last]) if with_scan "
+                "else self._last\n",
+                "        both = pa.concat_tables([self._last, self._scan_last])\n"
+                "        return self._last_per_key(both) if with_scan else self._last\n",
             ),
         ),
         (f"{RACES}::test_a_change_counts_from_within_its_own_group", DATASET),
