@@ -7,6 +7,7 @@ rest of the room only when it is wanted: gRPC and protobuf are of no use to anyb
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -30,6 +31,8 @@ def flight_server(
     """The server, not started; None where `flight.enabled` is false."""
     if not settings.enabled:
         return None
+    # gRPC writes lines of its own to stderr, among them one for each stranger's handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from connector.surface.flight.commands import Commands
     from connector.surface.flight.server import FlightBind, FlightServer
 
