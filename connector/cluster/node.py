@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import structlog
 
 from accelerator.database import Database
-from accelerator.errors import AcceleratorError, DatabaseInvalidated
+from accelerator.errors import AcceleratorError, DatabaseInvalidated, LogRefused
 from checkpoints.clock import Clock
 from checkpoints.errors import CheckpointError, Fenced, LogMissing
 from checkpoints.guard import Guard
@@ -211,7 +211,7 @@ class Node:
         self._guard = guard
         self._look_again()
         if self._wants_base and self._publish_base(self._clock.monotonic_s()) is None:
-            raise LogMissing("The first base of the log could not be made yet.", hint="Wait.")
+            raise LogRefused("The first base of the log could not be made yet.", hint="Wait.")
         self._wants_base = False
         self.role = Role.LEADER
         log_lines.info("leading", node=self.node, epoch=guard.epoch, index=self.log.tip.index)
