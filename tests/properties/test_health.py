@@ -8,6 +8,7 @@ import random
 from checkpoints.positions import Position, ShardCheckpoint, ShardState
 from connector.errors import AccessDenied, Throttled
 from connector.health import DatasetState, Facts, Health, HealthMonitor, Limits, Loading
+from connector.reasons import Reason, Trouble
 from connector.stream.coverage import PROOF_PAGES
 from connector.stream.lineage import ShardView
 from tests.builders import START_MS
@@ -18,6 +19,8 @@ LIMITS = Limits(2.0, 8.0, 2.0)
 POSITION = Position.after("1" * 21)
 ROW = ShardCheckpoint("s", None, ShardState.IDLE, POSITION, 1, START_MS)
 DENIED = AccessDenied("not you", action="dynamodb:GetRecords")
+HALTED = Reason("trimmed", "Lost.", "Refresh.")
+OUTAGE = Trouble("throttled", "Slow.", "Wait.", 0.0)
 STATES = list(set(ShardState) - {ShardState.FINISHED})
 
 
@@ -53,7 +56,9 @@ def random_facts(rng: random.Random, now_s: float, now_ms: int) -> Facts:
     def rarely(yes: object, no: object) -> object:
         return yes if rng.random() < 0.03 else no
 
-    shards = tuple(random_view(rng, n, now_s, now_ms) for n in range(rng.randint(0, 3)))
+    has_stream = bool(rarely(False, True))
+    count = rng.randint(0, 3) if has_stream else 0
+    shards = tuple(random_view(rng, n, now_s, now_ms) for n in range(count))
     return Facts(
         rarely(None, now_ms),  # type: ignore[arg-type]
         rng.random() < 0.97,
@@ -64,6 +69,10 @@ def random_facts(rng: random.Random, now_s: float, now_ms: int) -> Facts:
         rebuild_cause=rarely("a loss", None),  # type: ignore[arg-type]
         commit_error=rarely(OSError("full"), None),  # type: ignore[arg-type]
         failed_loops=rarely(("poller",), ()),  # type: ignore[arg-type]
+        halted=rarely(HALTED, None),  # type: ignore[arg-type]
+        troubles=rarely((OUTAGE,), ()),  # type: ignore[arg-type]
+        has_stream=has_stream,
+        copy_error=rarely(OSError("no bucket"), None),  # type: ignore[arg-type]
         is_paused=bool(rarely(True, False)),
         is_stopping=bool(rarely(True, False)),
     )
@@ -77,6 +86,7 @@ def is_sound(facts: Facts) -> bool:
         and facts.loading is Loading.DONE
         and not facts.open_gaps
         and facts.rebuild_cause is None
+        and facts.halted is None
         and facts.commit_error is None
         and not facts.failed_loops
         and not facts.is_paused
@@ -86,7 +96,7 @@ def is_sound(facts: Facts) -> bool:
 
 def worst_lag_s(facts: Facts, now_s: float) -> float:
     """Of all shards; infinite where one has no proof, or where there is none to have it."""
-    worst = 0.0 if facts.shards else float("inf")
+    worst = 0.0 if facts.shards or not facts.has_stream else float("inf")
     for view in facts.shards:
         if view.state is ShardState.DISCOVERED:
             has_parent = any(other.shard_id == view.parent_shard_id for other in facts.shards)
