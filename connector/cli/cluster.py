@@ -40,6 +40,7 @@ cluster_app = typer.Typer(help="A leader and its followers.", no_args_is_help=Tr
 app.add_typer(cluster_app, name="cluster")
 
 LOOK_EVERY_S: Final = 0.5
+LEAST_WIDTH: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def status(
     if as_json:
         sys.stdout.write(json.dumps(document(found), indent=2) + "\n")
     else:
-        _print(found, Console(soft_wrap=True))
+        # Cut columns would hide names: a narrow terminal wraps its lines instead.
+        _print(found, Console(width=max(LEAST_WIDTH, Console().width)))
     return Exit.DONE if found.has_leader else Exit.NOT_READY
 
 

@@ -49,6 +49,8 @@ def restore_file(
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     sys.stdout.write(_sentence(restored, file) + "\n")
+    for name in restored.loading:
+        sys.stdout.write(f"{name} was still being loaded then: its rows are not whole.\n")
     return Exit.DONE
 
 

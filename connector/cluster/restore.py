@@ -52,13 +52,16 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """`base` is 0 where it was all replayed; `at_ms` is when the last segment was appended."""
+    """`base` is 0 where it was all replayed; `at_ms` is when the last segment was appended;
+    `loading` are the datasets whose first snapshot was not complete then.
+    """
 
     index: int
     at_ms: int | None
     base: int
     applied: int
     rows: Mapping[str, int]
+    loading: tuple[str, ...] = ()
 
 
 def restore(
@@ -142,6 +145,7 @@ def _restored(
             0 if base is None else base.header.index,
             applied,
             _rows(database),
+            _loading(database),
         )
     finally:
         database.close()
@@ -186,5 +190,18 @@ def _rows(database: Database) -> dict[str, int]:
                 name: count(cursor, f"SELECT count(*) FROM main.{identifier(name)}")  # noqa: S608
                 for (name,) in names
             }
+        finally:
+            cursor.close()
+
+
+def _loading(database: Database) -> tuple[str, ...]:
+    cursor = database.cursor()
+    with database.translated():
+        try:
+            found = cursor.execute(
+                "SELECT dataset FROM dynaduck.datasets "
+                "WHERE snapshot_state IN ('running', 'scanned') ORDER BY 1"
+            ).fetchall()
+            return tuple(name for (name,) in found)
         finally:
             cursor.close()

@@ -127,6 +127,7 @@ def test_a_restore_says_where_it_stands(shell: Shell) -> None:
     assert outcome.exit_code == 0
     assert "new.duckdb stands at segment 5, appended 2023-11-14T22:13:25.000Z" in outcome.output
     assert "orders: 4 rows" in outcome.output
+    assert "orders was still being loaded then" in outcome.output, "no log here ends its snapshot"
     assert keys_in(shell.directory / "new.duckdb") == {"a", "b", "c", "d"}
     again = shell("restore", "new.duckdb")
     assert again.exit_code == 2

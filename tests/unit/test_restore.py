@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from accelerator.dataset import DatasetSpec
+from accelerator.dataset import DatasetSpec, SnapshotState
 from checkpoints.errors import LogCorrupt, LogMissing
 from checkpoints.object_store import MemoryObjectStore
 from checkpoints.positions import SnapshotSegment
@@ -168,6 +168,16 @@ def test_what_the_log_does_not_have_is_refused(tmp_path: Path, goal: Goal, says:
     with pytest.raises(ConfigError, match=says):
         restored(store, tmp_path / "new.duckdb", goal)
     assert [path.name for path in tmp_path.iterdir()] == ["leader"]
+
+
+def test_a_point_within_the_first_snapshot_is_said_to_be_one(tmp_path: Path) -> None:
+    """Rows are missing there that nothing lost: whoever restores it has to know."""
+    store = MemoryObjectStore()
+    with leader(tmp_path, store) as node:
+        within = node.log.tip.index
+        node.dataset.mark_snapshot(SnapshotState.DONE)
+    assert restored(store, tmp_path / "part.duckdb", Goal(index=within)).loading == ("orders",)
+    assert restored(store, tmp_path / "whole.duckdb").loading == ()
 
 
 def test_a_broken_or_missing_log_leaves_no_file(tmp_path: Path) -> None:
