@@ -35,6 +35,7 @@ from connector.cluster.logged_dataset import LoggedDataset
 from connector.cluster.node import Node
 from connector.cluster.pipeline_log import PipelineLog
 from connector.cluster.right import FenceRight, LeaseRight, Right
+from connector.cluster.view import Role
 from tests.doubles import PIPELINE, FakeClock, Outcome, ScriptedItemStore, ScriptedObjectStore
 
 SHARD = "shardId-1"
@@ -126,6 +127,13 @@ class Machine:
         if len(rows) != len(found):
             raise ValueError(f"a key is there twice: {found}")
         return rows
+
+    def role(self) -> Role:
+        return self.node.role
+
+    def reads(self) -> bool:
+        """Whether the source may be read."""
+        return self.node.may_read
 
     def begin(self, *, shadow: bool = False, snapshot: bool = True) -> int:
         return self.orders.begin(

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,12 +191,16 @@ def shards_read(aws: Emulator) -> dict[str, list[tuple[float, str]]]:
     return reads
 
 
+def holds(node: Node, writer: Writer) -> bool:
+    return node.items() == writer.items
+
+
 def assert_whole(aws: Emulator, made: list[Node], writer: Writer) -> None:
     """Nothing lost, nothing twice: on every node, and in the log that all of them followed."""
     for node in made:
         if node.is_running:
             node.wait_ready()
-            wait_until(lambda node=node: node.items() == writer.items, 60, f"{node.name} equals")
+            wait_until(partial(holds, node, writer), 60, f"{node.name} equals")
     file = SegmentFile()
     seen: Counter[str] = Counter()
     for segment in log_of(aws).after(GENESIS):  # raises where the chain is broken

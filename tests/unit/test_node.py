@@ -40,7 +40,7 @@ def led(place: World, name: str = "a") -> Machine:
 def until_leading(place: World, machine: Machine, for_s: float) -> float:
     """Moves the clock until the machine leads; after how many seconds it did."""
     began_s = place.clock.now_s
-    while machine.node.role is not Role.LEADER and place.clock.now_s - began_s < for_s:
+    while machine.role() is not Role.LEADER and place.clock.now_s - began_s < for_s:
         place.clock.advance(0.5)
         machine.turn(3)
     return place.clock.now_s - began_s
@@ -50,10 +50,10 @@ def test_the_first_node_leads_at_once(tmp_path: Path) -> None:
     """Nobody is waited for where there never was a lease."""
     with world(tmp_path) as place:
         machine = place.machine("a")
-        assert not machine.node.may_read
+        assert not machine.reads()
         machine.turn(5)
-        assert machine.node.role is Role.LEADER
-        assert machine.node.may_read
+        assert machine.role() is Role.LEADER
+        assert machine.reads()
         assert machine.log.tip.epoch == 1
 
 
@@ -72,7 +72,7 @@ def test_the_source_is_not_read_before_a_promotion_is_complete(tmp_path: Path) -
         )
         until_leading(place, new, 60)
         place.items.before_write = lambda: None
-        assert new.node.role is Role.LEADER
+        assert new.role() is Role.LEADER
         reads, epochs, indexes = zip(*seen, strict=True)
         assert not any(reads)
         reconciled = [index for epoch, index in zip(epochs, indexes, strict=True) if epoch == 2]
@@ -92,11 +92,11 @@ def test_a_promotion_that_fails_half_way_reads_nothing_and_goes_on(tmp_path: Pat
         machine.turn(1)
         place.fail_writes(Outcome.APPLIED, Outcome.NEVER_LANDED, Outcome.NEVER_LANDED)
         machine.turn(3)
-        assert machine.node.role is Role.ELECTED
-        assert not machine.node.may_read
+        assert machine.role() is Role.ELECTED
+        assert not machine.reads()
         assert machine.node.view().trouble is not None
         machine.turn(3)
-        assert machine.node.role is Role.LEADER
+        assert machine.role() is Role.LEADER
         fences = [s.header.epoch for s in machine.log.segments.after(GENESIS)]
         assert fences == [1]
 
@@ -115,7 +115,7 @@ def test_a_dead_leader_is_replaced_after_thirty_seconds_and_not_before(tmp_path:
         with pytest.raises(NotLeading):
             old.orders.apply([changes(1, ("x", 666))])
         old.turn(2)
-        assert old.node.role is Role.FOLLOWER
+        assert old.role() is Role.FOLLOWER
         assert old.rows.stood_by == 1
         assert old.items() == new.items() == {"x": 5}
 
@@ -130,7 +130,7 @@ def test_a_leader_that_renews_is_left_alone(tmp_path: Path) -> None:
             old.right.keep(place.clock.now_s)
             old.turn()
             new.turn()
-        assert (old.node.role, new.node.role) == (Role.LEADER, Role.FOLLOWER)
+        assert (old.role(), new.role()) == (Role.LEADER, Role.FOLLOWER)
 
 
 def test_a_leader_that_leaves_is_followed_at_once(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_lease_that_remembers_a_log_does_not_begin_another(tmp_path: Path) -> 
             place.memory.expire(key)
         new = place.machine("b")
         new.turn(8)
-        assert new.node.role is Role.ELECTED
+        assert new.role() is Role.ELECTED
         trouble = new.node.view().trouble
         assert trouble is not None
         assert trouble.code == "log_missing"
@@ -165,12 +165,12 @@ def test_two_processes_of_one_s3_pipeline_do_not_share_it(tmp_path: Path) -> Non
         first = led(place)
         second = place.machine("b")
         second.turn(5)
-        assert second.node.role is Role.LEADER
+        assert second.role() is Role.LEADER
         assert second.log.tip.epoch == 2
         with pytest.raises(NotLeading):
             first.orders.apply([changes(1, ("x", 666))])
         first.turn(3)
-        assert first.node.role is Role.FENCED
+        assert first.role() is Role.FENCED
         assert not first.node.may_read
         assert second.items() == {"x": 1}
 
@@ -207,7 +207,7 @@ def test_rows_that_were_there_before_their_log_begin_it_with_a_base(tmp_path: Pa
             place.memory.expire(key)
         again = place.machine("a")
         again.turn(4)
-        assert again.node.role is Role.LEADER
+        assert again.role() is Role.LEADER
         kinds = [segment.header.kind for segment in again.log.segments.after(GENESIS)]
         assert kinds == [SegmentKind.FENCE]
         fresh = place.machine("b")

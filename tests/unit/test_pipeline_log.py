@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,10 @@ def follow(place: World, name: str = "b") -> Machine:
     return machine
 
 
+def reads(machine: Machine) -> bool:
+    return machine.log.may_read
+
+
 def kinds(machine: Machine) -> list[SegmentKind]:
     return [segment.header.kind for segment in machine.log.segments.after(GENESIS)]
 
@@ -48,7 +53,7 @@ def test_a_follower_holds_what_the_log_says_and_no_position_of_its_own(tmp_path:
         leader = leading(place)
         follower = follow(place)
         ticket = leader.orders.open_scan_ticket()
-        steps = [
+        steps: list[Callable[[], object]] = [
             lambda: leader.orders.apply([changes(1, ("x", 1), ("y", 2))]),
             lambda: leader.orders.apply([scanned(ticket, ("x", 0), ("z", 3))]),
             lambda: leader.orders.mark_snapshot(SnapshotState.SCANNED, scan_ended_at_ms=9),
@@ -194,19 +199,19 @@ def test_the_source_waits_while_rows_cannot_follow_a_commit(tmp_path: Path) -> N
     """clustered: the commit stands, the source is not read on, and the rows are tried again."""
     with world(tmp_path) as place:
         leader = leading(place)
-        assert leader.log.may_read
+        assert reads(leader)
         place.fail_writes(Outcome.NEVER_LANDED, Outcome.NEVER_LANDED)
         group = [changes(1, ("x", 1))]
         with pytest.raises(LogRefused) as refusal:
             leader.orders.apply(group)
         assert refusal.value.code == "offsets_unpublished"
         assert leader.items() == {"x": 1}
-        assert not leader.log.may_read
+        assert not reads(leader)
         with pytest.raises(LogRefused):
             leader.orders.apply(group)
-        assert not leader.log.may_read
+        assert not reads(leader)
         leader.orders.apply(group)
-        assert leader.log.may_read
+        assert reads(leader)
         assert leader.items() == {"x": 1}
         assert kinds(leader).count(SegmentKind.CHANGES) == 1
 
