@@ -46,8 +46,8 @@ def changes(running: Config, read: Config) -> tuple[Change, ...]:
     for name, (before, after) in _paired(running, read).items():
         path = f"datasets.{name}"
         if before is None or after is None:
-            said = (ABSENT if each is None else each.table for each in (before, after))
-            found.append(Change(path, *said, holds=False))
+            was, now = (ABSENT if each is None else each.table for each in (before, after))
+            found.append(Change(path, was, now, holds=False))
             continue
         if (before.table, before.table_arn) != (after.table, after.table_arn):
             found.append(Change(f"{path}.from", *_tables(before, after), holds=False))
