@@ -20,6 +20,8 @@ dead_letters_app = typer.Typer(
 app.add_typer(dead_letters_app, name="dead-letters")
 
 LONGEST = 120
+PIPE_WIDTH = 1_000
+"""Where nobody looks at the lines, each letter is one."""
 
 
 @dead_letters_app.command("list")
@@ -38,7 +40,9 @@ def show(
     if not letters:
         sys.stdout.write(f"{dataset} has no dead letters.\n")
         return Exit.DONE
-    table = Table("shard", "sequence number", "event", "error", "record", box=None)
+    table = Table(box=None)
+    for header in ("shard", "sequence number", "event", "error", "record"):
+        table.add_column(header, overflow="fold")  # no digit of a number may be missing
     for letter in letters:
         record = str(letter["record"])
         table.add_row(
@@ -48,7 +52,10 @@ def show(
             letter["error"],
             record if len(record) <= LONGEST else record[:LONGEST] + "…",
         )
-    Console(soft_wrap=True).print(table)
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)
     return Exit.DONE
 
 
