@@ -30,7 +30,9 @@ LIMIT = 256 * 2**20
 class Leader:
     """One node that writes a log: every write is a second after the one before."""
 
-    def __init__(self, directory: Path, store: MemoryObjectStore) -> None:
+    def __init__(
+        self, directory: Path, store: MemoryObjectStore, spec: DatasetSpec | None = None
+    ) -> None:
         self.now_ms = START_MS
         self.database = open_database(directory, memory_limit_bytes=LIMIT)
         self.clock = FakeClock()
@@ -39,7 +41,7 @@ class Leader:
         )
         self.dataset = LoggedDataset(
             self.database,
-            DatasetSpec("orders"),
+            spec or DatasetSpec("orders"),
             self.log,
             now_ms=lambda: self.now_ms,
             monotonic_s=self.clock.monotonic_s,
@@ -168,6 +170,21 @@ def test_what_the_log_does_not_have_is_refused(tmp_path: Path, goal: Goal, says:
     with pytest.raises(ConfigError, match=says):
         restored(store, tmp_path / "new.duckdb", goal)
     assert [path.name for path in tmp_path.iterdir()] == ["leader"]
+
+
+def test_the_settings_of_a_dataset_come_from_the_log(tmp_path: Path) -> None:
+    """Filters and pins hold in the restored rows, though nobody names them again."""
+    store = MemoryObjectStore()
+    spec = DatasetSpec("orders", where="pk <> 'c'", pins=(("v", "VARCHAR"),))
+    node = Leader(tmp_path / "leader", store, spec)
+    node.write(1, "c")
+    node.write(2, "d")
+    node.database.close()
+    file = tmp_path / "new.duckdb"
+    restored(store, file)
+    assert keys_in(file) == {"a", "b", "d"}
+    with duckdb.connect(str(file), read_only=True) as plain:
+        assert plain.execute("SELECT v FROM orders WHERE pk = 'd'").fetchall() == [("2",)]
 
 
 def test_a_point_within_the_first_snapshot_is_said_to_be_one(tmp_path: Path) -> None:
