@@ -21,7 +21,10 @@ from typing import Final
 from accelerator.database import Database
 from accelerator.errors import AcceleratorError, FileHeldByProcess
 from connector.config import Runtime
+from connector.errors import ConfigError
 from connector.examine.findings import Finding, Verdict
+from connector.surface.flight.wiring import check_flight
+from connector.surface.server import Bind, TlsFiles
 
 SUBJECT: Final = "runtime"
 LOW_HEADROOM_S: Final = 6 * 3600.0
@@ -78,6 +81,7 @@ def examine(runtime: Runtime) -> tuple[list[Finding], Running | None]:
     findings.append(_port("runtime.http.port", runtime.http.host, runtime.http.port))
     if runtime.flight.enabled:
         findings.append(_port("runtime.flight.port", runtime.http.host, runtime.flight.port))
+        findings.append(_flight(runtime))
     if runtime.quack.enabled:
         findings.append(_port("runtime.quack.port", runtime.http.host, runtime.quack.port))
     return findings, None
@@ -134,6 +138,16 @@ def _file(runtime: Runtime) -> Finding:
     except AcceleratorError as error:
         return Finding(SUBJECT, check, Verdict.FAILED, str(error), error.hint)
     return Finding(SUBJECT, check, Verdict.OK, f"{path} opens and nobody holds it.")
+
+
+def _flight(runtime: Runtime) -> Finding:
+    check, tls = "flight", runtime.http.tls
+    http = Bind(runtime.http.host, tls=None if tls is None else TlsFiles(tls.cert, tls.key))
+    try:
+        check_flight(runtime.flight, http)
+    except ConfigError as error:
+        return Finding(SUBJECT, check, Verdict.FAILED, error.message, error.hint)
+    return Finding(SUBJECT, check, Verdict.OK, "Flight SQL can be served.")
 
 
 def _port(setting: str, host: str, port: int) -> Finding:

@@ -666,3 +666,13 @@ def test_the_examination_is_quick_where_nothing_answers(tmp_path: Path) -> None:
     assert len(tried) == 2
     assert failed(findings) >= {"table", "dynamodb host", "streams host"}
     assert findings["clock"].verdict is Verdict.NOT_CHECKED
+
+
+def test_what_flight_needs_is_looked_at(aws: Emulator, tmp_path: Path) -> None:
+    """Where it is asked for, a file that is none is said before the service is started."""
+    assert "flight" not in found(config_of(aws, tmp_path))
+    flags: dict[str, Any] = {"flight.enabled": True, "flight.port": 0}
+    assert found(config_of(aws, tmp_path, **flags))["flight"].verdict is Verdict.OK
+    findings = found(config_of(aws, tmp_path, **flags | {"flight.client_ca": "none.pem"}))
+    assert failed(findings) == {"flight"}
+    assert "runtime.http.tls" in findings["flight"].fix

@@ -24,7 +24,7 @@ from accelerator.query import Query, QueryRunner
 from accelerator.query_errors import QueryError
 from connector.errors import StartRefused
 from connector.surface.demands import parse_demand
-from connector.surface.flight.commands import Commands, Described, Execution
+from connector.surface.flight.commands import NOT_CANCELLABLE, Commands, Described, Execution
 from connector.surface.flight.doorkeeper import Doorkeeper, Handshake
 from connector.surface.flight.messages import message, pack, parse, unpack
 from connector.surface.flight.refusals import (
@@ -78,6 +78,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         self._commands = commands
         self._queries = queries
         self.watch = Watch(self._cut, self._most_calls)
+        self.watch.start()
         try:
             super().__init__(**options)
         except BaseException:
@@ -169,7 +170,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         except (pa.ArrowException, ValueError, OSError) as error:
             raise InvalidArgument("This is no FlightInfo.") from error
         statuses = [self._commands.cancel(endpoint.ticket.ticket) for endpoint in endpoints[:1]]
-        return statuses[0] if statuses else 3
+        return statuses[0] if statuses else NOT_CANCELLABLE
 
     def _described(self, context: Context, command: bytes) -> Described:
         return self._commands.describe(command, _demand(context), self._following(context))

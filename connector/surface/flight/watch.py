@@ -76,6 +76,10 @@ class Watch:
         self._changed = threading.Condition()
         self._calls: set[Followed] = set()
         self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Looks from here on, in a thread of its own."""
         self._thread = threading.Thread(target=self._look, name="flight-watch", daemon=True)
         self._thread.start()
 
@@ -123,7 +127,8 @@ class Watch:
                 if followed.query is not None:
                     followed.query.cancel()
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def look(self) -> None:
         """One round over all calls."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -90,4 +91,19 @@ def client_ca_problems(client_ca: Path | None, http: Bind) -> list[ConfigError]:
                 hint="Give the path of a PEM file.",
             )
         )
+    elif not _is_authority(client_ca):
+        problems.append(
+            ConfigError(
+                f"runtime.flight.client_ca is {client_ca}, which holds no certificate.",
+                hint="Give a PEM file with the certificate of the authority.",
+            )
+        )
     return problems
+
+
+def _is_authority(path: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+    except (OSError, ssl.SSLError):
+        return False
+    return True
