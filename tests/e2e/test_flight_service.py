@@ -69,20 +69,6 @@ def test_the_running_service_is_asked_over_flight(aws: Emulator, tmp_path: Path)
         service.stop()
 
 
-def test_flight_obeys_the_binding_rules(aws: Emulator, tmp_path: Path) -> None:
-    """Off loopback it needs what HTTP needs, and a client's CA needs TLS: exit 2 says so."""
-    service, _ = flight_service(aws, tmp_path, http={"host": "0.0.0.0", "port": free_port()})
-    refused = dynaduck("run", "-c", str(service.config_path))
-    assert refused.returncode == 2
-    assert "token" in refused.stderr
-    service, _ = flight_service(
-        aws, tmp_path, flight={"enabled": True, "port": free_port(), "client_ca": "ca.pem"}
-    )
-    refused = dynaduck("run", "-c", str(service.config_path))
-    assert refused.returncode == 2
-    assert "runtime.flight.client_ca" in refused.stderr
-
-
 def test_without_the_extra_it_names_the_extra(aws: Emulator, tmp_path: Path) -> None:
     """flight.enabled without protobuf is refused at start, before the data file is opened."""
     hidden = tmp_path / "hidden"

