@@ -47,7 +47,8 @@ class Order:
 class Subject:
     """The dataset as the publisher sees it.
 
-    changes   a number that grows with every commit of rows, and its load: equal means unchanged
+    changes   a number that grows with every commit of rows, and its load, negative before there is
+              one: equal means unchanged
     fail      takes the error that lasts, None once a copy was made
     """
 
@@ -108,6 +109,9 @@ class Publisher:
         if now_s < state.due_s or state.is_stopped:
             return max(state.due_s, now_s + LOOK_EVERY_S) if state.is_stopped else state.due_s
         changes = self._subject.changes()
+        if changes[1] < 0:
+            state.due_s = now_s + LOOK_EVERY_S
+            return state.due_s
         if changes == state.published:
             self._recorder.publish_skipped(at_s=self._wall_s())
             state.due_s = now_s + self._order.every_s
