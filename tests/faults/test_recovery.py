@@ -226,3 +226,50 @@ def test_a_loss_while_running_is_loaded_anew(tmp_path: Path, loss: str) -> None:
         assert gap_causes(running) == {WHILE_OFF[loss]}
         put(aws, "d", v=3)
         running.wait_rows(NEW | {"d": 3})
+
+
+TOO_LATE = {"trimmed", "retention_exceeded"}
+"""Who is told first, the reader of a shard or the listing, is a matter of milliseconds."""
+
+
+def trim_while_paused(aws: Emulator, running: Served, hours: float) -> None:
+    """The rows become NEW while nobody reads, and the position in each shard is trimmed."""
+    running.kept().pause()
+    wait_until(lambda: "paused" in running.codes(), "it is paused")
+    make_new(aws)
+    aws.control.advance(hours * HOUR_S)
+    for shard in aws.control.shards("orders"):
+        aws.control.trim("orders", shard.shard_id)
+    running.kept().resume()
+
+
+@pytest.mark.situation(17)
+def test_a_trimmed_position_halts_with_the_data_kept(tmp_path: Path) -> None:
+    """TrimmedDataAccess while it runs, policy `error`: told and recorded, mended by a refresh."""
+    with a_table() as aws, served(tmp_path / "data", aws) as running:
+        running.wait_ready()
+        trim_while_paused(aws, running, 25)
+        running.wait_state("Error")
+        wait_until(lambda: TOO_LATE & set(running.codes()), "the loss is told of")
+        assert "refresh" in running.says()
+        assert running.rows() == OLD
+        assert gap_causes(running) <= TOO_LATE
+        assert gap_causes(running)
+        running.kept().refresh()
+        running.wait_ready().wait_rows(NEW)
+        assert open_gaps(running) == 0
+
+
+@pytest.mark.situation(17)
+def test_a_trimmed_position_is_loaded_anew(tmp_path: Path) -> None:
+    """The same under policy `restart`: by itself, counted, and the stream is followed after it."""
+    with a_table() as aws, served(tmp_path / "data", aws, params=RESTART) as running:
+        running.wait_ready()
+        trim_while_paused(aws, running, 25)
+        running.wait_rows(NEW).wait_ready()
+        assert running.reinitializations >= 1
+        assert gap_causes(running) <= TOO_LATE
+        assert gap_causes(running)
+        assert open_gaps(running) == 0
+        put(aws, "d", v=3)
+        running.wait_rows(NEW | {"d": 3})
