@@ -29,7 +29,7 @@ from connector.errors import (
     Throttled,
     Unavailable,
 )
-from connector.examine import premises, way_there
+from connector.examine import premises, storage_places, way_there
 from connector.examine.findings import Finding, Verdict, failures, show
 from connector.examine.first_contact import SMALLEST_SHARE
 from connector.examine.iam_policy import stream_pattern, table_resource
@@ -71,6 +71,7 @@ def examine(
     wall_s   the host's clock, which signatures are dated by
     """
     findings, running = premises.examine(config.runtime)
+    findings += storage_places.examine(config)
     for settings in config.datasets:
         source = AwsSource(aws_of(settings))
         try:
