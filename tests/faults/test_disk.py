@@ -165,6 +165,22 @@ def test_a_directory_that_cannot_be_written_is_named(unwritable: Path) -> None:
     assert "runtime.data_dir" in caught.value.hint
 
 
+def test_a_directory_that_can_be_written_again_serves_what_it_held(tmp_path: Path) -> None:
+    """The cause goes, and nothing else has to be done: all that was committed is there."""
+    database = open_database(tmp_path)
+    begun(database).apply([changes([put(1, "a", v={"N": "1"})])])
+    database.close()
+    is_writable = os.access
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: path != tmp_path)
+        with pytest.raises(DirectoryUnwritable):
+            open_database(tmp_path)
+    assert os.access is is_writable
+    found = open_database(tmp_path)
+    assert len(read_items(found)) == 1
+    found.close()
+
+
 def test_a_data_directory_below_a_file_ends_the_start(tmp_path: Path) -> None:
     """Exit status 2, one sentence and the remedy."""
     (tmp_path / "file").write_text("no directory")
@@ -225,6 +241,20 @@ def test_a_file_of_a_later_format_ends_the_start(tmp_path: Path) -> None:
     assert "newer dynaduck" in said
     with pytest.raises(FileTooNew):
         open_database(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "IO Error: Trying to read a database file with version number 999, but we can only read 68",
+        "IO Error: The database file was created with a newer version of DuckDB.",
+    ],
+)
+def test_a_file_of_a_later_duckdb_is_told_as_too_new(said: str) -> None:
+    """And not as damaged: the remedy is another dynaduck, and never to throw the file away."""
+    error = translate(duckdb.IOException(said), "x")
+    assert isinstance(error, FileTooNew)
+    assert "newer dynaduck" in error.hint
 
 
 @pytest.mark.situation(43)
