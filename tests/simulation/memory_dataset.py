@@ -136,8 +136,11 @@ class MemoryDataset:
         shadow: bool,
         positions_generation: int | None,
         snapshot: bool,
+        above: int = 0,
+        gaps: Sequence[Gap] = (),
+        fingerprint: str | None = None,
     ) -> int:
-        number = self._next_number()
+        number = max(self._next_number(), above + 1)
         generation = Generation(
             dataset=self.spec.name,
             generation=number,
@@ -147,7 +150,7 @@ class MemoryDataset:
             snapshot_state=(SnapshotState.RUNNING if snapshot else SnapshotState.NONE).value,
             origin_ms=origin_ms,
             snapshot_started_at_ms=origin_ms if snapshot else None,
-            fingerprint=self.spec.fingerprint,
+            fingerprint=fingerprint or self.spec.fingerprint,
         )
         new = copy.copy(self._disk)
         new.generations, new.rows = dict(new.generations), dict(new.rows)
@@ -166,6 +169,7 @@ class MemoryDataset:
                 live = replace(live, is_frozen=True)
                 new.generations[live.generation] = live
         new.segments[number] = {segment.segment: segment for segment in segments}
+        new.gaps = [*new.gaps, *((number, gap) for gap in gaps)]
         kept = [generation] if not shadow or live is None else [generation, live]
         new.forget([n for g in kept for n in (g.generation, g.positions_generation)])
         self._disk.take_over(new)
