@@ -165,7 +165,8 @@ class PositionLost(SourceError):
     code = "position_lost"
     retry = Retry.REINITIALIZE
     default_hint = (
-        "Set dynamodb_replication_invalid_checkpoint_behavior: restart, or run `dynaduck refresh DATASET`."
+        "Set dynamodb_replication_invalid_checkpoint_behavior: restart, "
+        "or run `dynaduck refresh DATASET`."
     )
 
 

@@ -168,8 +168,8 @@ class Halt:
             self.cause.value,
             f"The checkpoint cannot be resumed: {said}. The data is kept as it was.",
             "Run `dynaduck refresh DATASET`, or set "
-            "dynamodb_replication_invalid_checkpoint_behavior to restart and reload by SIGHUP: both "
-            "load the table anew beside the old data.",
+            "dynamodb_replication_invalid_checkpoint_behavior to restart and reload by SIGHUP: "
+            "both load the table anew beside the old data.",
         )
 
 
