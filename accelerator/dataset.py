@@ -9,10 +9,8 @@ everything but `open_scan_ticket` and `close_scan_ticket`, which any thread may 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -23,16 +21,17 @@ import pyarrow.compute as pc
 from accelerator import failpoints
 from accelerator.batch import CHANGES, Batch
 from accelerator.catalog import Catalog, Generation
-from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
 from accelerator.dead_letters import DeadLetter, DeadLetters
 from accelerator.errors import AcceleratorError, ForeignCheckpoint, OutOfMemory, PoisonRecord
 from accelerator.fitting import Fitted, Fitter
 from accelerator.group import Group
 from accelerator.history import History, HistoryTable
+from accelerator.outcome import Applied, SnapshotState, StoredDataset
 from accelerator.progress import Progress, StagedProgress
 from accelerator.rows import RowTable
 from accelerator.schema import Alteration, Plan, Seen, initial
+from accelerator.spec import DatasetSpec, Poison
 from accelerator.sql import identifier
 from accelerator.statements import Prepared
 from accelerator.touched import KEYS, TouchedKeys
@@ -45,134 +44,6 @@ from checkpoints.positions import (
 from checkpoints.store import DuckDBCheckpointStore, PositionsKey
 
 PROMOTED_ROWS: Final = 20_000
-
-
-class Poison(StrEnum):
-    """What happens to a record that cannot be applied."""
-
-    QUARANTINE = "quarantine"
-    HALT = "halt"
-
-
-class SnapshotState(StrEnum):
-    """`scanned`: every segment is done; `done`: the streams have passed the scan's end too."""
-
-    NONE = "none"
-    RUNNING = "running"
-    SCANNED = "scanned"
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetSpec:
-    """What the configuration says of a dataset.
-
-    table_name, region, account   where it is said, the stored dataset has to match it
-    max_columns to misfit         as in `choice.Choice`
-    poison                        what becomes of a record that cannot be applied
-    history                       whether and how long every change is kept; None: not
-    """
-
-    name: str
-    table_name: str | None = None
-    region: str | None = None
-    account: str | None = None
-    max_columns: int = 1000
-    include: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
-    where: str | None = None
-    unnest_depth: int = 0
-    pins: tuple[tuple[str, str], ...] = ()
-    misfit: Misfit = Misfit.DEAD_LETTER
-    poison: Poison = Poison.QUARANTINE
-    history: History | None = None
-
-    @property
-    def choice(self) -> Choice:
-        return Choice(
-            max_columns=self.max_columns,
-            include=self.include,
-            exclude=self.exclude,
-            where=self.where,
-            unnest_depth=self.unnest_depth,
-            pins=self.pins,
-            misfit=self.misfit,
-        )
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes when rows loaded under the old settings no longer mean the same."""
-        return self.choice.text()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDataset:
-    """What is durably known of a dataset.
-
-    generation                  the live rows
-    shadow_generation           the rows being loaded beside them, None when there are none
-    positions_generation        the positions that are read: the shadow's own, if it has its own
-    identity, shards            of those positions
-    snapshot_state, segments, origin_ms, snapshot_started_at_ms, scan_ended_at_ms
-                                of the generation being loaded: the shadow if there is one
-    is_frozen                   the live rows get no changes (their positions ended in a gap)
-    live_snapshot_state         of the live rows
-    fingerprint                 of the settings that the newest generation was loaded under
-    live_fingerprint            of those that the live rows were loaded under
-    live_started_at_ms          AWS time before which every change was in the snapshot of them
-    positions_gaps              the open gaps of the positions that are read
-    """
-
-    identity: SourceIdentity
-    generation: int
-    positions_generation: int
-    shards: tuple[ShardCheckpoint, ...]
-    segments: tuple[SnapshotSegment, ...]
-    snapshot_state: str
-    snapshot_started_at_ms: int | None
-    scan_ended_at_ms: int | None
-    origin_ms: int | None
-    status: str
-    status_reason: str | None
-    open_gaps: tuple[Gap, ...]
-    fingerprint: str | None
-    shadow_generation: int | None
-    is_frozen: bool
-    live_snapshot_state: str
-    live_identity: SourceIdentity
-    live_fingerprint: str | None
-    live_started_at_ms: int | None
-    positions_gaps: tuple[Gap, ...]
-
-
-@dataclass(slots=True)
-class Applied:
-    """What one call of `apply` did.
-
-    operations          rows written or removed, by op (insert, modify, remove, snapshot), after
-                        collapsing to the last change per key
-    records             stream records taken, before collapsing
-    replayed            records that had been applied before
-    foreign             batches of a generation that is no longer read
-    touched             scan rows dropped since a change had passed them
-    numbers_as_text     numbers in JSON columns that are JSON strings there, to keep their digits
-    commit_number       of the newest commit; it grows only when something was written
-    """
-
-    operations: Counter[str] = field(default_factory=Counter)
-    records: int = 0
-    scanned: int = 0
-    replayed: int = 0
-    foreign: int = 0
-    touched: int = 0
-    columns_added: tuple[str, ...] = ()
-    columns_widened: tuple[str, ...] = ()
-    numbers_as_text: int = 0
-    dead_letters: int = 0
-    wrote: bool = False
-    commit_number: int = 0
-    nbytes: int = 0
-    duration_s: float = 0.0
 
 
 @dataclass(slots=True)

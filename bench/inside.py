@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from accelerator.batch import Batch
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
+from accelerator.spec import DatasetSpec
 from bench import data, rivals
 from bench.figures import Results
 from bench.server import STREAM_ARN, TABLE, TABLE_ARN

@@ -17,13 +17,13 @@ from typing import Final, Protocol
 import structlog
 
 from accelerator.batch import Batch
-from accelerator.dataset import Applied
 from accelerator.errors import (
     AcceleratorError,
     DatabaseClosed,
     DatabaseInvalidated,
     OutOfMemory,
 )
+from accelerator.outcome import Applied
 from connector.clock import Clock
 from connector.retry import BACKOFF, Backoff
 

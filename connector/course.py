@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from accelerator.batch import Batch
-from accelerator.dataset import Dataset, SnapshotState, StoredDataset
+from accelerator.dataset import Dataset
+from accelerator.outcome import SnapshotState, StoredDataset
 from connector.clock import AwsTime, Clock
 from connector.config import Dataset as Settings
 from connector.journal import Journal

@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 
 from accelerator.batch import Batch
-from accelerator.dataset import SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, NotLeading, ScanTicketExpired
+from accelerator.outcome import SnapshotState, StoredDataset
 from checkpoints.positions import SourceIdentity
 from connector.course import SCAN_QUEUE_BYTES, Surroundings
 from connector.errors import DynaduckError, StartRefused

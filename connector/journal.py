@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from accelerator.batch import Batch
-from accelerator.dataset import Applied
+from accelerator.outcome import Applied
 from metrics.task_history import ActiveSpan, Sampler, Stretch, TaskHistory
 
 STRETCH_S: Final = 60.0

@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from accelerator.batch import Batch, empty_changes
-from accelerator.dataset import Applied, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError, NotLeading, ScanTicketExpired, UnknownShard
+from accelerator.outcome import Applied, SnapshotState, StoredDataset
 from checkpoints.positions import Gap
 from checkpoints.progress import DatasetProgress
 from connector.course import Course, Surroundings

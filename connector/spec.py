@@ -7,8 +7,8 @@ a table or a service.
 from __future__ import annotations
 
 from accelerator.choice import Misfit
-from accelerator.dataset import DatasetSpec, Poison
 from accelerator.history import History
+from accelerator.spec import DatasetSpec, Poison
 from connector.config import Dataset as Settings
 
 

@@ -17,8 +17,10 @@ from typing import Final, Protocol
 import structlog
 
 from accelerator.batch import Batch
-from accelerator.dataset import Applied, Dataset, Poison, SnapshotState, StoredDataset
+from accelerator.dataset import Dataset
 from accelerator.errors import AcceleratorError, DatabaseInvalidated
+from accelerator.outcome import Applied, SnapshotState, StoredDataset
+from accelerator.spec import Poison
 from checkpoints.positions import SnapshotSegment
 from connector.cluster.view import NodeView, following
 from connector.config import Dataset as Settings

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from accelerator.batch import CHANGES, Batch
 from accelerator.database import Database
-from accelerator.dataset import DatasetSpec
+from accelerator.spec import DatasetSpec
 from checkpoints.guard import Guard
 from checkpoints.lease import LEASE_TIMES, LeaseStore
 from checkpoints.object_store import MemoryObjectStore

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from accelerator.batch import CHANGES, Batch
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
+from accelerator.spec import DatasetSpec
 from checkpoints.positions import (
     KeyAttribute,
     Position,

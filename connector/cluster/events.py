@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from accelerator.dataset import Dataset, SnapshotState
+from accelerator.dataset import Dataset
 from accelerator.dead_letters import DeadLetter
+from accelerator.outcome import SnapshotState
 from checkpoints.errors import LogCorrupt
 from checkpoints.positions import Gap, ShardCheckpoint, SnapshotSegment, SourceIdentity
 from checkpoints.progress import (

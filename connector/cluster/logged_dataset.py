@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from accelerator.batch import Batch
 from accelerator.database import Database
-from accelerator.dataset import Applied, Dataset, DatasetSpec, SnapshotState
+from accelerator.dataset import Dataset
 from accelerator.dead_letters import DeadLetter
+from accelerator.outcome import Applied, SnapshotState
 from accelerator.segment import SETTLED_TICKET, progress_of
+from accelerator.spec import DatasetSpec
 from checkpoints.positions import Gap, ShardCheckpoint, SnapshotSegment, SourceIdentity
 from checkpoints.progress import DatasetProgress
 from checkpoints.segment import SegmentHeader, SegmentKind

@@ -23,10 +23,12 @@ import structlog
 from accelerator import failpoints
 from accelerator.batch import Batch
 from accelerator.database import Database
-from accelerator.dataset import Applied, Dataset, DatasetSpec
+from accelerator.dataset import Dataset
 from accelerator.errors import LogRefused, NotLeading
 from accelerator.log_place import LogPlace, has_rows, make_table, read_place, write_place
+from accelerator.outcome import Applied
 from accelerator.segment import BaseParts, SegmentFile, kind_of
+from accelerator.spec import DatasetSpec
 from accelerator.stored import stored_progress
 from checkpoints.clock import Clock
 from checkpoints.commit import Committed

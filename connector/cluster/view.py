@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from accelerator.dataset import SnapshotState, StoredDataset
+from accelerator.outcome import SnapshotState, StoredDataset
 from checkpoints.positions import ShardCheckpoint
 from connector import reasons
 from connector.health import DatasetState, Health

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from accelerator.database import Database
-from accelerator.dataset import DatasetSpec
+from accelerator.spec import DatasetSpec
 from checkpoints.errors import CheckpointError
 from checkpoints.lease import LEASE_TIMES, LeaseStore, LeaseTimes
 from checkpoints.membership import Member, Membership

@@ -12,7 +12,7 @@ from typing import Final
 
 from accelerator.database import Database
 from accelerator.dataset import Dataset as Replica
-from accelerator.dataset import StoredDataset
+from accelerator.outcome import StoredDataset
 from connector.config import Dataset, Runtime
 from connector.errors import PositionLost, SourceError
 from connector.examine.findings import Verdict

@@ -14,9 +14,9 @@ from typing import Final
 
 import duckdb
 
-from accelerator.dataset import StoredDataset
 from accelerator.errors import AcceleratorError
 from accelerator.freshness import Freshness
+from accelerator.outcome import StoredDataset
 from accelerator.sql import identifier
 from connector.cost import PRICES_OF, Cost
 from connector.course import Course

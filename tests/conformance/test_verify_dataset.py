@@ -16,7 +16,8 @@ import pytest
 from accelerator.batch import Batch
 from accelerator.choice import Misfit
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
+from accelerator.spec import DatasetSpec
 from connector.aws.source import AwsSettings, AwsSource
 from connector.clock import SystemClock
 from connector.compare.replica import Answer, SqlReplica

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from accelerator.database import Database
-from accelerator.dataset import DatasetSpec
+from accelerator.spec import DatasetSpec
 from tests import oracle
 from tests.dataset_builder import begun, changes, item, open_database, put, query, read_items
 

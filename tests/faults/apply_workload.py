@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
+from accelerator.spec import DatasetSpec
 from tests.dataset_builder import begun, changes, open_database, put, sequence
 
 KEYS = 5

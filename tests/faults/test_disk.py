@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from accelerator import catalog, failpoints
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
 from accelerator.errors import (
     DirectoryUnwritable,
     DiskFull,
@@ -26,6 +26,7 @@ from accelerator.errors import (
     FileTooNew,
     translate,
 )
+from accelerator.spec import DatasetSpec
 from checkpoints.store import DuckDBCheckpointStore
 from connector.cli import app
 from emulator import Emulator

@@ -15,7 +15,8 @@ import duckdb
 import pytest
 
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
+from accelerator.spec import DatasetSpec
 from tests.e2e.harness import REPOSITORY, environment
 
 WIDEN_AND_DIE = """
@@ -23,7 +24,8 @@ import json, sys
 import pyarrow as pa
 from accelerator.batch import CHANGES, Batch
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
+from accelerator.spec import DatasetSpec
 from checkpoints.positions import KeyAttribute, SourceIdentity
 
 dataset = Dataset(

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from accelerator.batch import Batch
-from accelerator.dataset import Dataset, DatasetSpec, SnapshotState
+from accelerator.dataset import Dataset
+from accelerator.outcome import SnapshotState
+from accelerator.spec import DatasetSpec
 from checkpoints.positions import Position, ShardCheckpoint, ShardState, SnapshotSegment
 from tests.dataset_builder import (
     begun,

@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol, cast
 import duckdb
 
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec, StoredDataset
+from accelerator.dataset import Dataset
 from accelerator.errors import AcceleratorError, DatabaseInvalidated
+from accelerator.outcome import StoredDataset
 from accelerator.readback import ItemReader
+from accelerator.spec import DatasetSpec
 from connector.clock import Clock
 from tests.oracle import canonical_item
 from tests.simulation.memory_dataset import Disk, MemoryDataset

@@ -18,9 +18,10 @@ import pyarrow as pa
 from accelerator import failpoints, keys
 from accelerator.batch import Batch, empty_changes
 from accelerator.catalog import Generation
-from accelerator.dataset import Applied, DatasetSpec, SnapshotState, StoredDataset
 from accelerator.errors import AcceleratorError
+from accelerator.outcome import Applied, SnapshotState, StoredDataset
 from accelerator.progress import Progress, StagedProgress
+from accelerator.spec import DatasetSpec
 from accelerator.touched import KEYS, TouchedKeys
 from checkpoints.positions import (
     Gap,

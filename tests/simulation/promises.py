@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from accelerator.dataset import SnapshotState
+from accelerator.outcome import SnapshotState
 from checkpoints.positions import PositionKind, ShardState
 from connector.course import _origin
 from connector.health import Health

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from accelerator.batch import Batch
-from accelerator.dataset import Applied, Dataset, DatasetSpec, SnapshotState
+from accelerator.dataset import Dataset
 from accelerator.errors import ScanTicketExpired, UnknownShard
+from accelerator.outcome import Applied, SnapshotState
+from accelerator.spec import DatasetSpec
 from checkpoints.positions import Gap, Position, ShardCheckpoint, ShardState, SnapshotSegment
 from tests.dataset_builder import (
     PK,

@@ -15,10 +15,11 @@ import pytest
 from accelerator import conditions, pins
 from accelerator.choice import Choice, Misfit
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
 from accelerator.errors import BadCondition, BadSetting, OutOfMemory
 from accelerator.history import History
 from accelerator.rows import RowTable
+from accelerator.spec import DatasetSpec
 from tests.dataset_builder import (
     begun,
     changes,

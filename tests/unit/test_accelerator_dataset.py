@@ -9,8 +9,10 @@ import pytest
 
 from accelerator.batch import Batch
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec, Poison, SnapshotState
+from accelerator.dataset import Dataset
 from accelerator.errors import ForeignCheckpoint, PoisonRecord, ScanTicketExpired, UnknownShard
+from accelerator.outcome import SnapshotState
+from accelerator.spec import DatasetSpec, Poison
 from checkpoints.positions import Gap, Position, ShardCheckpoint, ShardState, SnapshotSegment
 from tests.dataset_builder import (
     ARN,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from accelerator.batch import Batch, empty_changes
-from accelerator.dataset import Applied
 from accelerator.errors import (
     AcceleratorError,
     DatabaseInvalidated,
@@ -17,6 +16,7 @@ from accelerator.errors import (
     PoisonRecord,
     UnknownShard,
 )
+from accelerator.outcome import Applied
 from connector.applier import GROUP_BYTES, Applier, group_bytes_within
 from connector.retry import Backoff
 

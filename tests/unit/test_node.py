@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from accelerator.dataset import SnapshotState, StoredDataset
 from accelerator.errors import NotLeading
+from accelerator.outcome import SnapshotState, StoredDataset
 from checkpoints.lease import LEASE_TIMES
 from checkpoints.membership import Member, Membership
 from checkpoints.offsets import OffsetStore

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from accelerator.dataset import SnapshotState
 from accelerator.dead_letters import DeadLetters
 from accelerator.errors import LogRefused, NotLeading
 from accelerator.log_place import leave_log, read_place
+from accelerator.outcome import SnapshotState
 from checkpoints.errors import LogCorrupt, LogMissing
 from checkpoints.positions import Gap
 from checkpoints.progress import rows_of

@@ -10,7 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from accelerator.dataset import DatasetSpec, SnapshotState
+from accelerator.outcome import SnapshotState
+from accelerator.spec import DatasetSpec
 from checkpoints.errors import LogCorrupt, LogMissing
 from checkpoints.object_store import MemoryObjectStore
 from checkpoints.positions import SnapshotSegment

@@ -11,7 +11,9 @@ from typing import Any, cast
 import pytest
 
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec, StoredDataset
+from accelerator.dataset import Dataset
+from accelerator.outcome import StoredDataset
+from accelerator.spec import DatasetSpec
 from connector.errors import Unavailable
 from connector.snapshot.single_keys import (
     AT_ONCE,

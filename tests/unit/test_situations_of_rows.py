@@ -16,9 +16,10 @@ import pytest
 
 from accelerator import failpoints
 from accelerator.database import Database
-from accelerator.dataset import Dataset, DatasetSpec
+from accelerator.dataset import Dataset
 from accelerator.errors import ForeignCheckpoint
 from accelerator.history import History
+from accelerator.spec import DatasetSpec
 from checkpoints.positions import Position
 from tests.dataset_builder import (
     ARN,
