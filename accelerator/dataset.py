@@ -68,7 +68,10 @@ def _host_ms() -> int:
 
 
 class Dataset:
-    """`now_ms` stamps rows of the system tables, no more; `monotonic_s` times scan margins."""
+    """`now_ms` stamps rows of the system tables, no more; `monotonic_s` times scan margins.
+
+    row_commits   how many commits changed the live rows or the shadow's; any thread may read it
+    """
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class Dataset:
         self._history = self._open_history()
         self._prepared = Prepared(database.writer)
         self._promoted_rows = PROMOTED_ROWS
+        self.row_commits = 0
 
     # ---- what is stored -------------------------------------------------------------------
 
@@ -409,6 +413,7 @@ class Dataset:
         applied.wrote = True
         applied.dead_letters = len(group.poison)
         applied.numbers_as_text = max(work.fitted.numbers_as_text for work in works)
+        self.row_commits += changed
         self._report_columns(works, alterations, applied)
 
     def _fit(self, group: Group, applied: Applied) -> list[_Work]:
@@ -570,6 +575,7 @@ class Dataset:
                 number = load.generation.generation
                 Catalog(transaction, self.spec.name).save_columns(number, change)
             table.plan = fitted.plan
+            self.row_commits += 1
             self._database.checkpoint()
         table.looked_at(waiting, is_moved=moved.rows.num_rows > 0)
         return len(images)

@@ -62,7 +62,6 @@ class Upkeep(ABC):
     health     the newest verdict
     refusal    why the service must not start because of this dataset
     stored     what is durably known, as of the last look
-    commits    how many commits of rows this process has seen: equal means the rows are the same
     copy_error the newest copy could not be published; set by whoever publishes
     """
 
@@ -78,7 +77,6 @@ class Upkeep(ABC):
         self.course: Course | None = None
         self.refusal: DynaduckError | None = None
         self.stored: StoredDataset | None = None
-        self.commits = 0
         self.copy_error: Exception | None = None
         self._around = around
         self._writing = writing
@@ -269,8 +267,6 @@ class Upkeep(ABC):
     def _count(self, applied: Applied) -> None:
         if not applied.wrote:
             return
-        if applied.operations.total() or applied.columns_added or applied.columns_widened:
-            self.commits += 1
         self._recorder.applied(applied.operations, seconds=applied.duration_s)
         self._recorder.snapshot_items(applied.operations.get("snapshot", 0))
         if applied.dead_letters:

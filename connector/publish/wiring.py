@@ -47,7 +47,7 @@ def _publisher(
 
     def changes() -> tuple[int, int]:
         stored = upkeep.stored
-        return upkeep.commits, -1 if stored is None else stored.generation
+        return upkeep.dataset.row_commits, -1 if stored is None else stored.generation
 
     def fail(error: Exception | None) -> None:
         upkeep.copy_error = error
