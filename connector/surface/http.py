@@ -451,7 +451,9 @@ async def _no_such_path(request: Request, _error: Exception) -> Response:
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+    told = (getattr(error, "headers", None) or {}).get("Allow", "")
+    # Starlette names them in the order of a set, which is another in each process.
+    allowed = ", ".join(sorted(told.split(", ")))
     answer = error_response(
         405,
         "wrong_method",

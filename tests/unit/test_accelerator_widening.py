@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from accelerator.database import Database
-from tests.dataset_builder import begun, changes, item, open_database, put, query, read_items
+from tests.dataset_builder import (
+    begun,
+    changes,
+    delete,
+    item,
+    open_database,
+    put,
+    query,
+    read_items,
+)
 
 
 @pytest.fixture(name="database")
@@ -65,6 +74,20 @@ def test_a_column_widens_and_old_rows_read_back_equal(
         if tag == "N":
             normal = str(normal).rstrip("0") if "." in str(normal) else normal
         assert found[f"k{number}"] == item(f"k{number}", v={tag: normal})
+
+
+@pytest.mark.parametrize("long", [n("7" * 38), {"NS": ["7" * 38]}], ids=["number", "set"])
+def test_a_value_that_is_gone_stops_no_widening(database: Database, long: dict[str, Any]) -> None:
+    """DuckDB converts deleted rows as well, whose numbers need not fit the new type."""
+    short, wanted = n("1.5"), Decimal("1.5")
+    if "NS" in long:
+        short = {"NS": ["1.5"]}
+    dataset = begun(database)
+    dataset.apply([changes([put(1, "a", v=long), put(2, "b", v=long)])])
+    dataset.apply([changes([put(3, "a", v={"NULL": True}), delete(4, "b")])])
+    assert dataset.apply([changes([put(5, "b", v=short)])]).columns_widened == ("v",)
+    shown = [wanted] if "NS" in long else wanted
+    assert query(database, "SELECT pk, v FROM orders ORDER BY pk") == [("a", None), ("b", shown)]
 
 
 def test_a_widening_is_told(database: Database) -> None:
