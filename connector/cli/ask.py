@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -109,6 +110,8 @@ def _converse(source: SessionQueries, result_format: ResultFormat) -> Exit:
             sys.stdout.write("\n")
             sys.stdout.flush()
 
+    # Where it was begun with Ctrl-C ignored, as in a background job, a query could not be stopped.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     words = Words(lambda: names_of(source))
     words.learn()
     sys.stdout.write(HELP)
