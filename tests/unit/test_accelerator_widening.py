@@ -79,7 +79,8 @@ def test_a_column_widens_and_old_rows_read_back_equal(
 @pytest.mark.parametrize("long", [n("7" * 38), {"NS": ["7" * 38]}], ids=["number", "set"])
 def test_a_value_that_is_gone_stops_no_widening(database: Database, long: dict[str, Any]) -> None:
     """DuckDB converts deleted rows as well, whose numbers need not fit the new type."""
-    short, wanted = n("1.5"), Decimal("1.5")
+    wanted = Decimal("1.5")
+    short: dict[str, Any] = n("1.5")
     if "NS" in long:
         short = {"NS": ["1.5"]}
     dataset = begun(database)
