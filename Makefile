@@ -8,6 +8,8 @@ BIN := .venv/bin
 CODE := connector accelerator checkpoints metrics emulator
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+# More than two cores: much of what the suite does is to wait for a service.
+WORKERS ?= 3
 SOAK_ARGS ?=
 BENCH_ARGS ?=
 MUTANTS ?=
@@ -26,7 +28,7 @@ demo: venv ## The whole product on an emulated table, ends by proving both sides
 	@$(BIN)/dynaduck demo $(DEMO_ARGS)
 
 test: venv ## The suite, on DuckDB 2.0
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist load --maxschedchunk 1 -m "not soak" $(PYTEST_ARGS)
 
 # DuckDB 1.5.5 alone in a directory that comes first on the path; the rest is .venv's.
 .venv155/.installed: .venv/.installed
@@ -37,7 +39,7 @@ test: venv ## The suite, on DuckDB 2.0
 
 test-duckdb155: .venv155/.installed ## The tests that touch DuckDB, on DuckDB 1.5.5
 	@PYTHONPATH=.venv155 $(BIN)/python -c 'import duckdb, sys; sys.exit(duckdb.__version__ != "1.5.5")'
-	PYTHONPATH=.venv155 $(BIN)/python -m pytest -n 2 --dist worksteal -m "uses_duckdb and not soak" --none-is-fine $(PYTEST_ARGS)
+	PYTHONPATH=.venv155 $(BIN)/python -m pytest -n $(WORKERS) --dist load --maxschedchunk 1 -m "uses_duckdb and not soak" --none-is-fine $(PYTEST_ARGS)
 
 soak: venv ## The long runs: hundreds of kills, hours of virtual time
 	$(BIN)/python -m pytest -m soak --timeout 7200 $(SOAK_ARGS)
@@ -93,7 +95,7 @@ check-page: venv ## The status page in Chromium, in each state; screenshots in b
 	$(BIN)/python -m pytest tests/browser/page_check.py $(PYTEST_ARGS)
 
 situations: venv ## The tests of the public reports, and the numbers that have none
-	$(BIN)/python -m pytest -n 2 -m "situation and not soak" --situations $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "situation and not soak" --situations $(PYTEST_ARGS)
 
 mutants: venv ## Put each wrong variant into a copy of the code and see it caught (MUTANTS="part of a name")
 	$(BIN)/python -m tests.mutants "$(MUTANTS)"

@@ -31,8 +31,8 @@ from accelerator.sql import identifier, literal
 from accelerator.statements import first_row
 
 LEAST_MEMORY_BYTES: Final = 100_000_000
-# DuckDB 1.5 holds a block of 256 kB for each column of a table that is being filled.
-MEMORY_BYTES_PER_COLUMN: Final = 320_000
+# For each column of a table that is being filled DuckDB holds a block of 256 kB, 1.5 two of them.
+MEMORY_BYTES_PER_COLUMN: Final = 640_000 if duckdb.__version__.startswith("1.") else 320_000
 # Values, not rows: a row group is in memory until it is written.
 _GROUP_VALUES: Final = 4_000_000
 _BATCH_VALUES: Final = 200_000

@@ -297,18 +297,19 @@ class Sizes:
         return min(known) if known else None
 
     def _text(self, node: Node) -> str | None:
-        """The text of a constant or a parameter; None for anything else."""
+        """The text of a constant or a parameter, empty for NULL; None for anything else."""
         while node.get("class") == "CAST":
             node = node["child"]
         if node.get("class") == "PARAMETER":
-            value = self._parameters.get(str(node.get("identifier")))
-            return value if isinstance(value, str) else None
+            value = self._parameters.get(str(node.get("identifier")), 0)
+            return "" if value is None else value if isinstance(value, str) else None
         if node.get("class") != "CONSTANT":
             return None
         literal = node.get("literal")
         if literal is not None:
             return str(literal.get("text", ""))
-        raw = (node.get("value") or {}).get("value")
+        constant = node.get("value") or {}
+        raw = "" if constant.get("is_null") else constant.get("value")
         return raw if isinstance(raw, str) else None
 
     def _length(self, node: Node) -> int:

@@ -202,6 +202,7 @@ class Query:
         self._stop: Stop | None = None
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._reader: pa.RecordBatchReader | None = None
+        self._ahead: pa.RecordBatch | None = None
         self._error: QueryError | None = None
         self._is_over = False
 
@@ -253,18 +254,24 @@ class Query:
             yield batch
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """The next rows, None at the end. Empty batches are skipped."""
+        """The next rows, None at the end. Empty batches are skipped.
+
+        A batch that is not full is the last one, so the end is read with it: a small result is
+        whole when its rows are given, and holds neither slot nor snapshot any more.
+        """
+        full_rows = self._room.limits.batch_rows
         with self._ended_by_errors():
             with self._in_use:
-                batch = self._read()
-                while batch is not None and batch.num_rows == 0:
-                    batch = self._read()
+                self.raise_if_stopped()
+                batch, self._ahead = self._ahead or self._read(), None
+                if batch is not None and batch.num_rows < full_rows:
+                    self._ahead = self._read()
             if batch is not None:
                 self.rows += batch.num_rows
                 limit = self._room.limits.max_rows
                 if limit is not None and self.rows > limit:
                     raise ResultTooLarge(f"The result has more than {limit} rows.")
-        if batch is None:
+        if self._ahead is None and (batch is None or batch.num_rows < full_rows):
             self.close()
         return batch
 
@@ -362,13 +369,17 @@ class Query:
         return cursor
 
     def _read(self) -> pa.RecordBatch | None:
-        self.raise_if_stopped()
-        if self._reader is None:
-            return None
-        try:
-            return self._reader.read_next_batch()
-        except StopIteration:
-            return None
+        """The next batch with rows in it."""
+        while True:
+            self.raise_if_stopped()
+            if self._reader is None:
+                return None
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return None
+            if batch.num_rows:
+                return batch
 
     def _stopped(self) -> QueryError:
         match self._stop:
@@ -413,8 +424,9 @@ class Query:
             # Nobody here did: on 1.5.5 one part of a query that fails interrupts the others, and
             # whose error arrives is chance.
             return QueryFailed(
-                "DuckDB gave the query up.",
-                hint="Memory is the usual cause: make it smaller, or raise runtime.memory_limit.",
+                "DuckDB gave the query up: a part of it failed.",
+                hint="Either a value cannot be computed, or memory ran out: make the query smaller, "
+                "or raise runtime.memory_limit.",
             )
         if isinstance(error, AcceleratorError):
             if error.retry is Retry.NO and not isinstance(error, DatabaseClosed):
@@ -429,7 +441,7 @@ class Query:
                 return
             self._is_over = True
             cursor, self._cursor = self._cursor, None
-            reader, self._reader = self._reader, None
+            reader, self._reader, self._ahead = self._reader, None, None
         if reader is not None:
             # DuckDB 2 refuses the next statement while a result is open.
             with suppress(duckdb.Error, OSError, pa.ArrowException):

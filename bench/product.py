@@ -113,7 +113,7 @@ class Product:
         return found
 
     def ask(self, query: str) -> tuple[int, Any]:
-        """Status and rows, or the error; status 0 while nobody answers."""
+        """Status and rows, or the error; status 0 while nobody answers, or none whole."""
         return self._ask("POST", "/v1/sql", query)
 
     def counts(self, rows: int) -> bool:
@@ -159,7 +159,7 @@ class Product:
             connection.request(method, path, None if body is None else body.encode(), headers)
             answer = connection.getresponse()
             read = answer.read()
-        except OSError:
+        except (OSError, http.client.IncompleteRead):  # nobody there, or a result cut off
             return 0, None
         finally:
             connection.close()

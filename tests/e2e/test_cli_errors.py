@@ -211,6 +211,7 @@ def test_a_port_that_is_taken_is_refused(aws: Emulator, tmp_path: Path) -> None:
     assert str(config["runtime"]["http"]["port"]) in told
 
 
+@pytest.mark.slow(10)
 def test_a_checkpoint_of_another_table_or_region_is_refused(aws: Emulator, tmp_path: Path) -> None:
     """Positions of one table are never used for another, and the data stays as it is."""
     create_table(aws, "invoices")

@@ -252,7 +252,7 @@ def fail_over(made: list[Node], how: Callable[[Node], Callable[[], None]]) -> No
     return old
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 @pytest.mark.timeout(400)
 @pytest.mark.requirement("R34")
 def test_three_nodes_pass_a_pipeline_on_and_lose_nothing(aws: Emulator, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_fifty_failovers_lose_nothing(aws: Emulator, tmp_path: Path) -> None:
         assert_few_readers(aws)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 @pytest.mark.timeout(400)
 @pytest.mark.requirement("R31")
 def test_sync_once_goes_on_from_the_bucket_on_one_empty_disk_after_the_other(

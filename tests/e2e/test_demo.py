@@ -71,7 +71,7 @@ def children_of(tmp_path: Path) -> list[int]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 @pytest.mark.timeout(240)
 def test_the_demo_shows_every_act_and_ends_equal(tmp_path: Path) -> None:
     """Load, two kills, splits, widenings, comparison: status 0 because both sides are equal."""
@@ -88,7 +88,7 @@ def test_the_demo_shows_every_act_and_ends_equal(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("number", "moment"),

@@ -82,6 +82,7 @@ def test_a_set_up_is_mended_by_what_the_doctor_says(aws: Emulator, tmp_path: Pat
     assert mended.returncode == 0, mended.stdout
 
 
+@pytest.mark.slow(20)
 def test_a_stale_checkpoint_is_mended_by_what_the_product_says(
     aws: Emulator, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_stale_checkpoint_is_mended_by_what_the_product_says(
     assert rows == [{"pk": "before"}, {"pk": "lost"}]
 
 
+@pytest.mark.slow(10)
 def test_a_running_service_is_no_fault(aws: Emulator, tmp_path: Path) -> None:
     """Its data file and its port are its own; its metrics tell how far it is from a loss."""
     with running(Service(tmp_path / "data", aws.url, datasets=[{"from": "dynamodb:orders"}])) as it:

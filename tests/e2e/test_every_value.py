@@ -219,7 +219,7 @@ def aws() -> Iterator[Emulator]:
         yield emulator
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 @pytest.mark.timeout(300)
 def test_twenty_thousand_random_items_read_back_equal(aws: Emulator, tmp_path: Path) -> None:
     """Over HTTP as JSON and as Arrow and by SQL, from snapshot and stream: no difference at all."""

@@ -95,6 +95,7 @@ def test_a_refresh_by_hand_does_not_wait_for_the_interval(aws: Emulator, tmp_pat
     client.close()
 
 
+@pytest.mark.slow(20)
 def test_a_stream_takes_over_from_scans_and_gives_back(aws: Emulator, tmp_path: Path) -> None:
     """Rows of scans have no positions: a stream begins beside them, and nothing is missed."""
     client = aws.client("dynamodb")

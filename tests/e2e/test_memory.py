@@ -35,7 +35,7 @@ def _peak_bytes(data_dir: Path, rows: int, memory_limit: str = "1GB") -> int:
     return peak_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.slow(50)
 @pytest.mark.timeout(400)
 def test_memory_stays_under_600_mb_and_does_not_grow_with_the_table(tmp_path: Path) -> None:
     """A snapshot under 1,000 changes/s: with the default memory_limit it stays below 600 MB. With

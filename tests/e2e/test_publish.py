@@ -66,6 +66,7 @@ def object_of(aws: Emulator, key: str) -> bytes | None:
     return body
 
 
+@pytest.mark.slow(10)
 def test_a_reader_needs_only_the_file(aws: Emulator, tmp_path: Path) -> None:
     """Copies follow the table, each whole and with its positions, on disk and in a bucket; a
     service that is gone leaves them, and what could not be published is a reason and a metric."""

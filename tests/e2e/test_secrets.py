@@ -49,6 +49,7 @@ def aws() -> Iterator[Emulator]:
         yield emulator
 
 
+@pytest.mark.slow(10)
 def test_no_answer_log_or_copy_has_a_secret(aws: Emulator, tmp_path: Path) -> None:
     """Whatever is asked, with the right token, a wrong one and none; while all is well, and while
     AWS denies; nor what the commands print, nor a published copy."""

@@ -72,6 +72,7 @@ def total(running_service: Service) -> tuple[int, int]:
     return int(row["n"]), int(row["total"])
 
 
+@pytest.mark.slow(20)
 def test_a_table_is_copied_followed_and_queried(aws: Emulator, tmp_path: Path) -> None:
     """The first day: snapshot, Ready, a change that shows, status, metrics, a clean end."""
     client = create(aws)
@@ -108,6 +109,7 @@ def test_a_table_is_copied_followed_and_queried(aws: Emulator, tmp_path: Path) -
     client.close()
 
 
+@pytest.mark.slow(10)
 def test_what_it_did_is_in_the_task_history(aws: Emulator, tmp_path: Path) -> None:
     """Loads, their segments, applies and queries are rows, children under their parents."""
     client = create(aws)
@@ -173,6 +175,7 @@ def test_a_restart_scans_nothing_and_misses_nothing(aws: Emulator, tmp_path: Pat
     client.close()
 
 
+@pytest.mark.slow(20)
 @pytest.mark.situation(36)
 @pytest.mark.situation(78)
 def test_a_killed_snapshot_goes_on_from_its_segments(aws: Emulator, tmp_path: Path) -> None:
@@ -215,6 +218,7 @@ def test_a_snapshot_may_last_longer_than_the_stream_keeps(tmp_path: Path) -> Non
         client.close()
 
 
+@pytest.mark.slow(20)
 def test_sync_once_catches_up_and_exits(aws: Emulator, tmp_path: Path) -> None:
     """For cron: 0 when caught up, 3 when the deadline came first, and the next run goes on."""
     client = create(aws)
@@ -248,6 +252,7 @@ def test_without_a_snapshot_only_changes_are_copied(aws: Emulator, tmp_path: Pat
     client.close()
 
 
+@pytest.mark.slow(10)
 def test_always_scans_at_every_start_and_serves_the_old_rows(aws: Emulator, tmp_path: Path) -> None:
     """initial_snapshot: always loads a shadow at each start; Ready follows the data there is."""
     client = create(aws)
@@ -265,6 +270,7 @@ def test_always_scans_at_every_start_and_serves_the_old_rows(aws: Emulator, tmp_
     client.close()
 
 
+@pytest.mark.slow(10)
 def test_sigterm_applies_all_that_was_read(aws: Emulator, tmp_path: Path) -> None:
     """Exit status 0 means drained; what was not read yet comes at the next start."""
     client = create(aws)
@@ -282,6 +288,7 @@ def test_sigterm_applies_all_that_was_read(aws: Emulator, tmp_path: Path) -> Non
     client.close()
 
 
+@pytest.mark.slow(20)
 def test_pausing_stops_reading_and_resuming_misses_nothing(aws: Emulator, tmp_path: Path) -> None:
     """The data stays queryable, Ready is revoked, and the reason says by whom."""
     client = create(aws)

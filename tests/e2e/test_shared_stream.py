@@ -13,6 +13,7 @@ from tests.e2e.test_service import create, item
 pytestmark = pytest.mark.uses_duckdb
 
 
+@pytest.mark.slow(10)
 def test_two_datasets_of_one_table_follow_one_stream(tmp_path: Path) -> None:
     """Each has its own filter and positions; after a kill each resumes from its own."""
     with Emulator(shards=2) as aws:

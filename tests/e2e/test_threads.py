@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.product import Product
 from bench.server import Canned
 
@@ -25,6 +27,7 @@ def _threads(data_dir: Path, shards: int) -> int:
     return threads
 
 
+@pytest.mark.slow(20)
 def test_1000_idle_shards_cost_the_same_threads_as_16(tmp_path: Path) -> None:
     """Pollers take shards by turns, so the number of threads depends on the settings alone."""
     assert _threads(tmp_path / "many", 1000) == _threads(tmp_path / "few", 16)

@@ -60,6 +60,7 @@ def tamper(service: Service) -> None:
     connection.close()
 
 
+@pytest.mark.slow(60)
 @pytest.mark.timeout(180)
 def test_what_differs_is_named_and_repaired(service: Service) -> None:
     """Equal live and at rest; differences have status 6 and are mended from the table."""

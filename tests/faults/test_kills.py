@@ -167,7 +167,7 @@ def workload_is_done(workload: Workload) -> None:
         print(f"a writer failed: {error!r}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(50)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_kills_at_random_moments_leave_source_and_copy_equal(

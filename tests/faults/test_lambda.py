@@ -106,6 +106,7 @@ def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Functi
         yield one
 
 
+@pytest.mark.slow(20)
 @pytest.mark.requirement("R31")
 def test_a_new_container_resumes_from_the_log(function: Function) -> None:
     """The table is scanned once; later containers, with nothing on disk, add what came since."""
@@ -120,6 +121,7 @@ def test_a_new_container_resumes_from_the_log(function: Function) -> None:
     assert function.aws.calls.count("Scan") == scans
 
 
+@pytest.mark.slow(10)
 @pytest.mark.requirement("R31")
 def test_it_ends_before_the_function_must_and_goes_on_the_next_time(function: Function) -> None:
     """Half of a scan is throttled: what was read is kept, and only the rest is read later."""

@@ -130,6 +130,7 @@ def test_where_a_snapshot_is_wanted_positions_alone_make_no_copy(copy: Copy) -> 
     assert copy.rows() == after
 
 
+@pytest.mark.slow(10)
 @pytest.mark.requirement("R26")
 @over("disabled")
 def test_where_changes_are_all_no_later_change_is_lost_with_the_disk(copy: Copy) -> None:

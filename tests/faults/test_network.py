@@ -53,6 +53,7 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow(20)
 @pytest.mark.situation(51)
 @pytest.mark.situation(55)
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -121,6 +122,7 @@ HALF_OPEN: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow(20)
 @pytest.mark.parametrize("trouble", HALF_OPEN)
 def test_a_connection_that_hangs_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
@@ -156,6 +158,7 @@ def test_slow_answers_are_only_slow(tmp_path: Path) -> None:
         assert running.metric(catalog.ERRORS_TRANSIENT) == errors
 
 
+@pytest.mark.slow(20)
 def test_a_name_that_does_not_resolve_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +182,7 @@ def test_a_name_that_does_not_resolve_is_asked_again(
         running.wait_rows({"a": 1, "b": 2}).wait_ready()
 
 
+@pytest.mark.slow(10)
 def test_keys_that_rotate_are_found_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_one_poison_record_costs_one_record(tmp_path: Path) -> None:
         assert running.state() == "Ready"
 
 
+@pytest.mark.slow(10)
 @pytest.mark.situation(57)
 def test_a_replay_reads_the_key_anew_and_lets_the_letter_go(tmp_path: Path) -> None:
     """Unmended it stays a dead letter; once the item is mended its row is there and no letter."""
@@ -78,6 +79,7 @@ def test_a_replay_reads_the_key_anew_and_lets_the_letter_go(tmp_path: Path) -> N
         wait_until(lambda: running.codes() == [], "no dead letter is told of")
 
 
+@pytest.mark.slow(30)
 @pytest.mark.situation(39)
 def test_a_poison_record_halts_its_dataset_alone(tmp_path: Path) -> None:
     """Policy `halt`: nothing after the record is applied or checkpointed, the other table goes on;

@@ -170,6 +170,7 @@ def test_off_for_17_hours_it_resumes(tmp_path: Path, policy: str) -> None:
         assert gap_causes(running) == set()
 
 
+@pytest.mark.slow(30)
 def test_idle_for_days_it_never_becomes_stale(tmp_path: Path) -> None:
     """Empty pages are proof too: what no write touched for three days resumes as if just read."""
     with a_table() as aws, served(tmp_path / "data", aws) as running:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def assert_columns_exact(database: Any, items: dict[str, dict[str, Any]]) -> Non
             assert value == oracle.expected(items[pk].get(attribute), sql_type), (attribute, pk)
 
 
+@pytest.mark.slow(10)
 @settings(max_examples=60, deadline=None)
 @given(groups=st.lists(st.lists(ITEMS, max_size=4), min_size=1, max_size=4), by_scan=st.booleans())
 def test_every_value_reads_back_equal(groups: list[list[dict[str, Any]]], by_scan: bool) -> None:

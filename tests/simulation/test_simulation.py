@@ -44,7 +44,7 @@ def test_no_seed_breaks_a_promise(seeds: range, request: pytest.FixtureRequest) 
         walk(seeds)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("seed", DUCKDB_SEEDS)
 def test_nor_on_a_real_file(seed: int, request: pytest.FixtureRequest) -> None:
     """The same on DuckDB: a crash goes on with the file and the log as they were."""

@@ -83,6 +83,21 @@ def test_an_endless_result_gives_its_first_rows_at_once(database: Database) -> N
             assert batch.column(0)[0].as_py() == 0
 
 
+def test_a_small_result_is_whole_before_its_rows_are_given(database: Database) -> None:
+    """What fits in one batch is read to its end: nothing can break it off any more."""
+    with runner(database, max_concurrent=1) as (queries, reports):
+        query = queries.open("SELECT count(*) FROM orders")
+        query.start()
+        batch = query.next_batch()
+        assert queries.running == 0
+        assert not queries.shed()
+        query.cancel()
+        assert batch is not None
+        assert batch.to_pylist() == [{"count_star()": ROWS}]
+        assert query.next_batch() is None
+    assert [(report.outcome, report.rows) for report in reports] == [("ok", 1)]
+
+
 def test_closing_early_frees_the_slot(database: Database) -> None:
     """Who has seen enough closes; nothing goes on running."""
     with runner(database) as (queries, reports):
@@ -300,7 +315,8 @@ def test_an_error_in_the_middle_of_a_stream_is_an_error(database: Database) -> N
     sql = "SELECT CASE WHEN range > 500000 THEN error('late') ELSE 'ok' END FROM range(1000000)"
     with runner(database) as (queries, reports), queries.open(sql) as query:
         query.start()
-        with pytest.raises(QueryFailed, match="late"):
+        # On 1.5 whose error arrives is chance: that of the value, or of a part that it stopped.
+        with pytest.raises(QueryFailed, match="late|gave the query up"):
             list(query.batches())
     assert [report.outcome for report in reports] == ["failed"]
 
