@@ -79,7 +79,7 @@ class Product:
     def start(self) -> Product:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "connector.cli", "run", "-c", str(self._config)],
+                [sys.executable, "-m", "connector", "run", "-c", str(self._config)],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,

@@ -177,7 +177,7 @@ class Stage:
         log = (self.directory / f"{name}.log").open("ab")
         self._logs.append(log)
         return subprocess.Popen(
-            [sys.executable, "-m", "connector.cli", *arguments],
+            [sys.executable, "-m", "connector", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

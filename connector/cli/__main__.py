@@ -1,5 +1,0 @@
-"""`python -m connector.cli` is `dynaduck`."""
-
-from connector.cli import main
-
-main()
