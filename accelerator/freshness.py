@@ -86,12 +86,15 @@ def read_freshness(
     A finished shard holds everything that was ever in it, so only unfinished ones count; rows that
     a snapshot has not completed are proved for no time at all.
 
-    live   by dataset, what was known right before this transaction began: what was committed then
-           is in its snapshot, and positions of idle shards are stored rarely
+    relations   names as SQL compares them, whatever their case
+    live        by dataset, what was known right before this transaction began: what was committed
+                then is in its snapshot, and positions of idle shards are stored rarely
     """
-    known = _known_live(relations, live or {})
+    names = frozenset(name.lower() for name in relations)
+    now = {name.lower(): known for name, known in (live or {}).items()}
+    known = _known_live(names, now)
     if known is None:
-        known = _stored(cursor, relations, live or {})
+        known = _stored(cursor, names, now)
     if not known:
         return Freshness()
     as_of = [one.as_of_ms for one in known]
@@ -119,14 +122,14 @@ def _stored(
         FROM dynaduck.datasets d
         LEFT JOIN dynaduck.checkpoints c ON c.dataset = d.dataset
             AND c.generation = d.positions_generation AND c.state <> 'finished'
-        WHERE len($names) = 0 OR list_contains($names, d.dataset)
+        WHERE len($names) = 0 OR list_contains($names, lower(d.dataset))
         GROUP BY d.dataset, d.status, d.snapshot_state
         """,
         {"names": sorted(relations)},
     ).fetchall()
     known = []
     for dataset, status, covered_ms, unproved, is_loaded in rows:
-        now = live.get(dataset, Freshness())
+        now = live.get(str(dataset).lower(), Freshness())
         stored_ms = None if unproved or not is_loaded or covered_ms is None else int(covered_ms)
         proved = [ms for ms in (stored_ms, now.as_of_ms) if ms is not None]
         known.append(Freshness(now.state or status, max(proved, default=None)))

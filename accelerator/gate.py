@@ -39,9 +39,13 @@ class Parser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an admitted query touches: names of `visible` relations as given there."""
+    """What an admitted query touches: names of `visible` relations as given there.
+
+    by_parameters   whether the value of a parameter was looked at: others may be refused
+    """
 
     relations: frozenset[str]
+    by_parameters: bool = False
 
 
 def admit(
@@ -56,17 +60,40 @@ def admit(
         QueryRejected: the statement is not allowed
         QueryFailed: it is not SQL
     """
+    verdict = judge(serialized(parser, sql), visible, parameters)
+    return _admit_pivot(parser, sql, visible) if verdict is None else verdict
+
+
+def serialized(parser: Parser, sql: str) -> str:
+    """What DuckDB's parser makes of the text, as JSON; it depends on the text alone.
+
+    Raises:
+        QueryRejected: it is too long or too deep to be parsed
+        QueryFailed: it is no valid text
+    """
     _check_text(sql)
-    tree = _parse(parser, sql)
+    # All of it is fetched: DuckDB 2 refuses the next statement while a result is unfinished.
+    rows = parser.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchall()
+    return str(rows[0][0])
+
+
+def judge(parsed: str, visible: Mapping[str, str], parameters: Parameters = None) -> Verdict | None:
+    """The verdict on what `serialized` gave; None where only the text itself can be judged.
+
+    Raises:
+        QueryRejected: the statement is not allowed
+        QueryFailed: it is not SQL
+    """
+    tree = _tree(parsed)
     if tree is None:
-        return _admit_pivot(parser, sql, visible)
+        return None
     sizes = Sizes(parameters, patterns_run_away=duckdb.__version__.startswith("1."))
     walk = _Walk(visible, sizes)
     try:
         walk.statement(tree)
     except RecursionError:
         raise QueryRejected("The statement is nested too deeply.") from None
-    return Verdict(frozenset(walk.relations))
+    return Verdict(frozenset(walk.relations), sizes.saw_parameters)
 
 
 def parameter_names(parser: Parser, sql: str) -> tuple[str, ...]:
@@ -78,9 +105,8 @@ def parameter_names(parser: Parser, sql: str) -> tuple[str, ...]:
         QueryRejected: it is too long or too deep to be parsed
         QueryFailed: it is not SQL
     """
-    _check_text(sql)
     names: set[str] = set()
-    rest: list[object] = [_parse(parser, sql)]
+    rest: list[object] = [_tree(serialized(parser, sql))]
     while rest:
         part = rest.pop()
         if isinstance(part, dict):
@@ -118,12 +144,10 @@ def _check_text(sql: str) -> None:
 _NOT_A_SELECT = "Only SELECT statements can be serialized"
 
 
-def _parse(parser: Parser, sql: str) -> Node | None:
+def _tree(parsed: str) -> Node | None:
     """The tree of the only statement; None for a statement that DuckDB does not serialize."""
-    # All of it is fetched: DuckDB 2 refuses the next statement while a result is unfinished.
-    rows = parser.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchall()
     try:
-        answer = json.loads(rows[0][0])
+        answer = json.loads(parsed)
     except RecursionError:
         raise QueryRejected("The statement is nested too deeply.") from None
     if answer["error"]:

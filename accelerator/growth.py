@@ -109,6 +109,8 @@ class Sizes:
         else:
             self._parameters = {str(n): value for n, value in enumerate(parameters or (), 1)}
         self._patterns_run_away = patterns_run_away
+        self.saw_parameters = False
+        """Whether a parameter was looked at, so that another value may be judged otherwise."""
         # By identity of the call's node, which lives as long as the tree.
         self._factors: dict[int, int] = {}
 
@@ -254,11 +256,15 @@ class Sizes:
             case "CAST":
                 return self._constant(node["child"])
             case "PARAMETER":
-                return _as_number(self._parameters.get(str(node.get("identifier"))))
+                return _as_number(self._given(node, None))
             case "FUNCTION":
                 return self._arithmetic(node)
             case _:
                 return None
+
+    def _given(self, parameter: Node, otherwise: object) -> Any:
+        self.saw_parameters = True
+        return self._parameters.get(str(parameter.get("identifier")), otherwise)
 
     def _arithmetic(self, node: Node) -> Decimal | None:
         operands = [self._constant(argument) for argument in arguments_of(node)]
@@ -301,7 +307,7 @@ class Sizes:
         while node.get("class") == "CAST":
             node = node["child"]
         if node.get("class") == "PARAMETER":
-            value = self._parameters.get(str(node.get("identifier")), 0)
+            value = self._given(node, 0)
             return "" if value is None else value if isinstance(value, str) else None
         if node.get("class") != "CONSTANT":
             return None

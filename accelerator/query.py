@@ -2,7 +2,7 @@
 
 Owns the life of each query's cursor. A query runs as
 
-    BEGIN TRANSACTION READ ONLY  →  what is visible and how fresh  →  gate  →  rows  →  ROLLBACK
+    BEGIN TRANSACTION READ ONLY  →  gate  →  how fresh  →  rows  →  ROLLBACK
 
 on a cursor of its own, so the rows and the freshness that is told with them come from one snapshot.
 Knows nothing of HTTP or Flight; does not record metrics, but tells `observer` what happened.
@@ -35,9 +35,7 @@ from accelerator.freshness import (
     Demand,
     Freshness,
     read_freshness,
-    visible_relations,
 )
-from accelerator.gate import admit
 from accelerator.query_errors import (
     DataUnavailable,
     NotFreshEnough,
@@ -49,6 +47,7 @@ from accelerator.query_errors import (
     ResultTooLarge,
 )
 from accelerator.query_slots import QueryLimits, Slots, Stop
+from accelerator.verdicts import Verdicts
 
 __all__ = [
     "Demand",
@@ -103,6 +102,7 @@ class _Room:
 
     readers: Readers
     slots: Slots
+    verdicts: Verdicts
     monotonic_s: Callable[[], float]
     observer: Callable[[QueryReport], None] | None
     on_fatal: Callable[[AcceleratorError], None] | None
@@ -135,7 +135,9 @@ class QueryRunner:
         now_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._slots = Slots(limits, monotonic_s)
-        self._room = _Room(readers, self._slots, monotonic_s, observer, on_fatal, live, now_ms)
+        self._room = _Room(
+            readers, self._slots, Verdicts(), monotonic_s, observer, on_fatal, live, now_ms
+        )
 
     @property
     def limits(self) -> QueryLimits:
@@ -235,13 +237,18 @@ class Query:
                 cursor = self._open_cursor()
                 live = self._room.live()
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
-                verdict = admit(cursor, self.sql, visible_relations(cursor), self._parameters)
-                self.freshness = read_freshness(cursor, verdict.relations, live)
+                admission = self._room.verdicts.admit(cursor, self.sql, self._parameters)
+                self.freshness = read_freshness(cursor, admission.verdict.relations, live)
                 self._check_freshness()
                 self.raise_if_stopped()
-                self._reader, self.column_types = _execute(
-                    cursor, self.sql, self._parameters, self._room.limits.batch_rows
-                )
+                try:
+                    self._reader, self.column_types = _execute(
+                        cursor, self.sql, self._parameters, self._room.limits.batch_rows
+                    )
+                except duckdb.Error as error:
+                    if admission.is_remembered:
+                        self._judge_again(cursor, error)
+                    raise
                 self.schema = self._reader.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -283,6 +290,11 @@ class Query:
     # -- any thread ------------------------------------------------------------------------------
 
     @property
+    def is_over(self) -> bool:
+        """Whether it holds neither slot nor snapshot any more."""
+        return self._is_over
+
+    @property
     def is_stopped(self) -> bool:
         return self._stop is not None
 
@@ -317,6 +329,17 @@ class Query:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _judge_again(self, cursor: duckdb.DuckDBPyConnection, error: duckdb.Error) -> None:
+        """DuckDB may have refused a relation that is gone, which is for the gate to say.
+
+        Raises:
+            QueryRejected: it is so
+        """
+        if isinstance(error, _NO_REFUSALS):
+            return
+        with suppress(duckdb.Error):
+            self._room.verdicts.again(cursor, self.sql, self._parameters)
+
     def _await_freshness(self) -> None:
         """Waits until the datasets of the query are as fresh as demanded.
 
@@ -328,7 +351,7 @@ class Query:
         deadline_s = room.monotonic_s() + min(wait_s, room.limits.timeout_s)
         cursor = room.readers.cursor()
         try:
-            verdict = admit(cursor, self.sql, visible_relations(cursor), self._parameters)
+            verdict = room.verdicts.again(cursor, self.sql, self._parameters)
             while True:
                 self.freshness = read_freshness(cursor, verdict.relations, room.live())
                 if self._is_fresh():
@@ -425,8 +448,8 @@ class Query:
             # whose error arrives is chance.
             return QueryFailed(
                 "DuckDB gave the query up: a part of it failed.",
-                hint="Either a value cannot be computed, or memory ran out: make the query smaller, "
-                "or raise runtime.memory_limit.",
+                hint="Either a value cannot be computed, or memory ran out: make the query "
+                "smaller, or raise runtime.memory_limit.",
             )
         if isinstance(error, AcceleratorError):
             if error.retry is Retry.NO and not isinstance(error, DatabaseClosed):
@@ -472,6 +495,14 @@ class Query:
         )
 
 
+# Raised by what happens to a query, whatever it names.
+_NO_REFUSALS = (
+    duckdb.InterruptException,
+    duckdb.OutOfMemoryException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.ConnectionException,
+)
 _STREAM_ERRORS: dict[str, type[duckdb.Error]] = {
     "Out of Memory Error": duckdb.OutOfMemoryException,
     "INTERRUPT Error": duckdb.InterruptException,

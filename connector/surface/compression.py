@@ -6,7 +6,6 @@ Owns the choice of coding and the two codecs; a codec holds no more than its win
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
 from typing import Protocol
 
 import pyarrow as pa
@@ -83,10 +82,3 @@ def codec_for(accept_encoding: str) -> Codec | None:
     if accepted.get("gzip"):
         return _Gzip()
     return None
-
-
-async def compressed(chunks: AsyncIterator[bytes], codec: Codec) -> AsyncIterator[bytes]:
-    async for chunk in chunks:
-        if data := codec.feed(chunk):
-            yield data
-    yield codec.finish()

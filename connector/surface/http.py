@@ -20,7 +20,6 @@ from typing import Any
 
 import anyio
 import msgspec
-import pyarrow as pa
 import structlog
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -36,7 +35,7 @@ from accelerator.query_errors import QueryCancelled, QueryError, QueryFailed
 from accelerator.query_slots import QueryLimits
 from accelerator.results import MEDIA_TYPES, Encoder, encoder_for
 from connector.errors import DynaduckError, UnknownDataset
-from connector.surface.compression import codec_for, compressed
+from connector.surface.compression import Codec, codec_for
 from connector.surface.demands import parse_demand
 from connector.surface.mending import Mending, mending_routes
 from connector.surface.parameters import decode_parameters
@@ -267,20 +266,19 @@ class _Endpoints:
         query = self._queries.open(sql, parameters, surface="http", demand=demand)
         if request.client is not None:
             query.client = f"{request.client.host}:{request.client.port}"
+        codec = codec_for(request.headers.get("accept-encoding", ""))
+        begin = partial(_begun, query, make_encoder, codec)
         try:
-            await _unless_gone(request, query, lambda: self._in_thread(query.start))
-            encoder = make_encoder(query.schema, query.column_types)
-            # The first rows come before the status line: most failures show here.
-            first = await _unless_gone(request, query, lambda: self._in_thread(query.next_batch))
+            begun = await _unless_gone(request, query, lambda: self._in_thread(begin))
         except BaseException:
             query.cancel()
             raise
         headers = {"content-type": make_encoder.content_type, **_freshness(query)}
-        chunks = self._chunks(query, encoder, first)
-        codec = codec_for(request.headers.get("accept-encoding", ""))
         if codec is not None:
             headers |= {"content-encoding": codec.name, "vary": "accept-encoding"}
-            chunks = compressed(chunks, codec)
+        if begun.is_whole and len(begun.body) <= _PIECE_BYTES:
+            return Response(begun.body, headers=headers)
+        chunks = self._chunks(query, begun, codec)
         return ResultStream(chunks, headers, query, self._queries.limits.timeout_s)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
@@ -288,19 +286,56 @@ class _Endpoints:
         return await anyio.to_thread.run_sync(call, limiter=self._threads)
 
     async def _chunks(
-        self, query: Query, encoder: Encoder, batch: pa.RecordBatch | None
+        self, query: Query, begun: _Begun, codec: Codec | None
     ) -> AsyncIterator[bytes]:
         try:
-            if lead := encoder.begin():
-                yield lead
-            while batch is not None:
-                yield await self._in_thread(partial(encoder.rows, batch))
-                batch = await self._in_thread(query.next_batch)
-            if tail := encoder.end():
-                yield tail
+            if begun.body:
+                yield begun.body
+            is_whole = begun.is_whole
+            while not is_whole:
+                more = partial(_more, query, begun.encoder, codec)
+                chunk, is_whole = await self._in_thread(more)
+                if chunk:
+                    yield chunk
         finally:
             # Also reached when the client leaves: the task is cancelled at one of the awaits.
             query.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The answer as far as the first rows; `is_whole` when no more come."""
+
+    encoder: Encoder
+    body: bytes
+    is_whole: bool
+
+
+def _begun(query: Query, make_encoder: Callable[..., Encoder], codec: Codec | None) -> _Begun:
+    """Runs the query up to its first rows, all in one thread: each hop costs as much as a parse.
+
+    The first rows come before the status line: most failures show here.
+    """
+    query.start()
+    encoder = make_encoder(query.schema, query.column_types)
+    lead = encoder.begin()
+    body, is_whole = _more(query, encoder, codec, lead)
+    return _Begun(encoder, body, is_whole)
+
+
+def _more(
+    query: Query, encoder: Encoder, codec: Codec | None, lead: bytes = b""
+) -> tuple[bytes, bool]:
+    """The next bytes of the answer, and whether they are the last."""
+    batch = query.next_batch()
+    data = lead if batch is None else lead + encoder.rows(batch)
+    is_whole = batch is None or query.is_over
+    if is_whole:
+        query.raise_if_stopped()
+        data += encoder.end()
+    if codec is not None:
+        data = codec.feed(data) + (codec.finish() if is_whole else b"")
+    return data, is_whole
 
 
 class ResultStream(Response):

@@ -316,7 +316,7 @@ def test_an_error_in_the_middle_of_a_stream_is_an_error(database: Database) -> N
     with runner(database) as (queries, reports), queries.open(sql) as query:
         query.start()
         # On 1.5 whose error arrives is chance: that of the value, or of a part that it stopped.
-        with pytest.raises(QueryFailed, match="late|gave the query up"):
+        with pytest.raises(QueryFailed, match=r"late|gave the query up"):
             list(query.batches())
     assert [report.outcome for report in reports] == ["failed"]
 
@@ -543,7 +543,7 @@ def test_behind_the_gate_stands_another_wall(
     database: Database, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
     """Were the gate to let it through, the transaction or the locked instance would not."""
-    monkeypatch.setattr("accelerator.query.admit", lambda *_: Verdict(frozenset()))
+    monkeypatch.setattr("accelerator.verdicts.admit", lambda *_: Verdict(frozenset()))
     before = fingerprint(database)
     with runner(database) as (queries, _), pytest.raises(QueryError):
         rows_of(queries, sql)
