@@ -214,6 +214,8 @@ class Fitter:
                 if image is None:
                     raise items.Unreadable("the record has no new image")
                 item = items.read(image)
+                if self._choice.unnest_depth and _PATH_JSON in image.lower():
+                    items.refuse_paths(item)
                 read[number] = {n: v for n, v in item.items() if self._choice.takes(n)}
             except items.Unreadable as error:
                 self._poison[number] = str(error)
@@ -222,15 +224,18 @@ class Fitter:
     def _rewritten(self, plan: Plan, read: Mapping[int, dict[str, items.Attribute]]) -> pa.Table:
         """The rows of items that Python had to read, decoded from their canonical texts."""
         planned = plan.by_attribute()
+        has_paths = plan.choice.unnest_depth > 0
         images, spares, extras = [], [], []
         for item in read.values():
             flat = items.unnested(item, plan.choice.unnest_depth)
             extra = {name: value for name, value in flat.items() if name not in planned}
             spare = {name: value for name, value in item.items() if name not in flat}
-            spare |= {name: value for name, value in extra.items() if PATH not in name}
+            spare |= {n: v for n, v in extra.items() if not (has_paths and PATH in n)}
             images.append(items.write({n: v for n, v in flat.items() if n in planned}))
             spares.append(items.write(spare)[1:-1] if spare else None)
-            extras.append(items.plain_object(extra).replace(_PATH_JSON, ".") if extra else None)
+            if has_paths:
+                extra = _dotted(extra)
+            extras.append(items.plain_object(extra) if extra else None)
         numbers = pa.array(list(read), pa.int64())
         texts = pa.table(
             {
@@ -284,6 +289,15 @@ class Fitter:
                 self._poison[number] = str(error)
                 plain.append(None)
         return pa.chunked_array([pa.array(plain, pa.string())])
+
+
+def _dotted(extra: dict[str, items.Attribute]) -> dict[str, items.Attribute]:
+    """Paths written `a.b`, but for one that another attribute is called already."""
+    shown: dict[str, items.Attribute] = {}
+    for name, value in extra.items():
+        dotted = name.replace(PATH, ".")
+        shown[name if dotted in extra or dotted in shown else dotted] = value
+    return shown
 
 
 def _arrow(cursor: duckdb.DuckDBPyConnection, query: str) -> pa.Table:

@@ -195,6 +195,21 @@ def plain_object(item: dict[str, Attribute]) -> str:
     return _encode({name: _plain(value) for name, value in item.items()}).decode()
 
 
+def refuse_paths(item: dict[str, Attribute]) -> None:
+    """
+    Raises:
+        Unreadable: a name holds the character that joins the paths of unnested maps
+    """
+    for name, value in item.items():
+        if PATH in name:
+            raise Unreadable(
+                f"the attribute {name!r} has the character U+001F in its name, which unnest_depth "
+                "keeps for itself"
+            )
+        if "M" in value:
+            refuse_paths(value["M"])
+
+
 def unnested(item: dict[str, Attribute], depth: int) -> dict[str, Attribute]:
     """The item with its maps, down to `depth`, replaced by their members under paths.
 

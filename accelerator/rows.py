@@ -153,7 +153,10 @@ class RowTable:
         if len(self.plan.columns) >= self.plan.choice.max_columns:
             # Only what has got its column meanwhile.
             may_move = "AND len(list_intersect(json_keys(_extra), CAST($known AS VARCHAR[]))) > 0 "
-            values["known"] = [c.attribute.replace(PATH, ".") for c in self.plan.columns]
+            known = {column.attribute for column in self.plan.columns}
+            if self.plan.choice.unnest_depth:
+                known |= {name.replace(PATH, ".") for name in known}
+            values["known"] = list(known)
         return self._cursor.execute(
             "SELECT row_number() OVER (ORDER BY row_id) - 1, * FROM (SELECT rowid AS row_id, _h, "
             f"_k, _raw, CAST(_extra AS VARCHAR) FROM {self.qualified_name} "

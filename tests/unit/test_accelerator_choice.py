@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -314,6 +315,64 @@ def test_attributes_beyond_max_columns_stay_reachable_in_extra(database: Databas
     shown = query(database, "SELECT pk, v, _extra FROM orders ORDER BY pk")
     assert shown == [("a", 1, '{"w":"x","z":{"q":1.5}}'), ("b", 2, None)]
     assert read_items(database) == {"a": first, "b": item("b", v={"N": "2"})}
+
+
+ODD_NAMES = {
+    ".": {"S": "\\u001f"},
+    "\x1f": {"S": "\x1f"},
+    "a\x1fb": {"N": "1"},
+    "a.b": {"S": "\\\x1f"},
+}
+
+
+def test_every_name_is_itself_in_extra(database: Database) -> None:
+    """Also one that holds what joins the paths of unnested maps, where no map is unnested."""
+    dataset = dataset_of(database, max_columns=1)
+    dataset.apply([changes([put(1, "a", **ODD_NAMES)])])
+    [(extra,)] = query(database, "SELECT CAST(_extra AS VARCHAR) FROM orders")
+    assert json.loads(extra) == {".": "\\u001f", "\x1f": "\x1f", "a\x1fb": 1, "a.b": "\\\x1f"}
+    assert read_items(database) == {"a": item("a", **ODD_NAMES)}
+
+
+def test_every_name_is_promoted_to_its_own_column(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `_raw` and `_extra` held of it is the column's then."""
+    dataset = dataset_of(database)
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "room_for_columns", lambda rows: 0)
+        dataset.apply([changes([put(1, "a", **ODD_NAMES)])])
+    while dataset.promote():
+        pass
+    names = dict(query(database, "SELECT attribute, column_name FROM dynaduck.columns"))
+    assert len(set(names.values())) == 5
+    [row] = query(database, "SELECT * FROM orders")
+    assert sorted(map(str, row)) == sorted(["a", "\\u001f", "\x1f", "1", "\\\x1f", "None"])
+    assert read_items(database) == {"a": item("a", **ODD_NAMES)}
+
+
+def test_paths_in_extra_are_dotted_and_values_stay(database: Database) -> None:
+    """A path gives way to an attribute that is called so itself."""
+    dataset = dataset_of(database, unnest_depth=1, max_columns=1)
+    maps: dict[str, Any] = {
+        "m": {"M": {"a": {"S": "x\x1f\\u001f"}, "b": {"N": "2"}}}, "m.b": {"N": "3"}
+    }  # fmt: skip
+    applied = dataset.apply([changes([put(1, "a", **maps)])])
+    assert applied.dead_letters == 0
+    [(extra,)] = query(database, "SELECT CAST(_extra AS VARCHAR) FROM orders")
+    assert json.loads(extra) == {"m.a": "x\x1f\\u001f", "m\x1fb": 2, "m.b": 3}
+    assert read_items(database) == {"a": item("a", **maps)}
+
+
+def test_a_name_that_would_be_taken_for_a_path_is_a_dead_letter(database: Database) -> None:
+    """Under unnest_depth alone; nothing would tell it from the member of a map."""
+    dataset = dataset_of(database, unnest_depth=1)
+    maps: dict[str, Any] = {"m": {"M": {"a": {"N": "1"}}}, "m\x1fa": {"N": "2"}}
+    applied = dataset.apply([changes([put(1, "a", **maps), put(2, "b", v={"N": "1"})])])
+    assert applied.dead_letters == 1
+    [(error,)] = query(database, "SELECT error FROM dynaduck.dead_letters")
+    assert "U+001F" in error
+    assert query(database, "SELECT pk FROM orders") == [("b",)]
 
 
 def test_columns_over_the_memory_budget_wait_in_extra_and_are_promoted(
