@@ -105,7 +105,7 @@ def test_a_loss_while_off_halts_with_the_data_kept_until_a_refresh(
         running.wait_ready().stop()
         happen(aws, loss)
         running.start().wait_state("Error")
-        assert WHILE_OFF[loss] in running.codes(), running.says()
+        wait_until(lambda: WHILE_OFF[loss] in running.codes(), WHILE_OFF[loss])
         assert "dynaduck refresh" in running.says()
         assert running.rows() == OLD
         assert running.service.refusal is None

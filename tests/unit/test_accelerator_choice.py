@@ -317,7 +317,7 @@ def test_attributes_beyond_max_columns_stay_reachable_in_extra(database: Databas
     assert read_items(database) == {"a": first, "b": item("b", v={"N": "2"})}
 
 
-ODD_NAMES = {
+ODD_NAMES: dict[str, Any] = {
     ".": {"S": "\\u001f"},
     "\x1f": {"S": "\x1f"},
     "a\x1fb": {"N": "1"},
