@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.product import Product, free_port
 from bench.server import Canned
@@ -109,12 +109,23 @@ class Report:
 
 
 def run(
-    directory: Path, *, clients: int, seconds: float, changes_per_s: int, rows: int, flight: bool
+    directory: Path,
+    *,
+    clients: int,
+    seconds: float,
+    changes_per_s: int,
+    rows: int,
+    flight: bool,
+    max_concurrent: int | None = None,
 ) -> Report:
     """Loads the table, then lets clients and changes begin together."""
     rate = changes_per_s / RECORDS_A_PAGE / SHARDS
     flight_port = free_port() if flight else None
-    runtime = {"flight": {"enabled": True, "port": flight_port}} if flight else {}
+    runtime: dict[str, Any] = {}
+    if flight:
+        runtime["flight"] = {"enabled": True, "port": flight_port}
+    if max_concurrent is not None:
+        runtime["query"] = {"max_concurrent": max_concurrent}
     server = Canned(rows=rows, shards=SHARDS)
     product = Product(directory / "load", server.url, runtime=runtime)
     with server, product:
@@ -238,6 +249,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--changes", type=int, default=5_000, help="a second")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--flight", action="store_true", help="a quarter of them over Flight SQL")
+    parser.add_argument("--max-concurrent", type=int, help="runtime.query.max_concurrent")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="dynaduck-load-") as directory:
         report = run(
@@ -247,6 +259,7 @@ def main(arguments: Sequence[str]) -> int:
             changes_per_s=chosen.changes,
             rows=chosen.rows,
             flight=chosen.flight,
+            max_concurrent=chosen.max_concurrent,
         )
     sys.stdout.write(report.text() + "\n")
     return 1 if report.unexpected else 0

@@ -115,6 +115,16 @@ def test_arrow_is_an_ipc_stream(served: Served) -> None:
     assert table.num_rows == ROWS
 
 
+@pytest.mark.parametrize("accept", ["application/json", "text/csv", ARROW])
+def test_a_small_answer_is_sent_whole(served: Served, accept: str) -> None:
+    """It says its length, and holds no slot while a client reads it; a large one is streamed."""
+    small = served.sql("SELECT 7 AS n", accept=accept)
+    assert int(small.headers["content-length"]) == len(small.body)
+    large = served.sql("SELECT range AS n FROM range(30000)", accept=accept)
+    assert "content-length" not in large.headers
+    assert len(large.body) > 64 * 1024
+
+
 def test_an_unknown_format_is_refused(served: Served) -> None:
     """406 names the formats there are."""
     reply = served.sql("SELECT 1", accept="image/png")
@@ -287,8 +297,14 @@ def test_too_many_rows_are_413(database: Database) -> None:
 def test_a_failure_after_the_first_rows_cuts_the_answer(served: Served, accept: str) -> None:
     """No client can take the part that was sent for the whole result."""
     sql = "SELECT CASE WHEN range > 500000 THEN error('late') ELSE 'ok' END FROM range(1000000)"
-    with pytest.raises(http.client.IncompleteRead):
-        served.sql(sql, accept=accept)
+    cuts = 0
+    for _ in range(5):
+        try:
+            # Another thread of DuckDB may meet the value before the first rows are given.
+            assert served.sql(sql, accept=accept).error == "failed"
+        except http.client.IncompleteRead:
+            cuts += 1
+    assert cuts
     await_idle(served)
 
 
