@@ -39,6 +39,7 @@ from connector.surface.compression import Codec, codec_for
 from connector.surface.demands import parse_demand
 from connector.surface.mending import Mending, mending_routes
 from connector.surface.parameters import decode_parameters
+from connector.surface.runbook import runbook_headers, runbook_text
 from connector.surface.server import is_loopback
 from connector.surface.status import ServiceFacts, rfc3339
 from connector.surface.status_page import page_headers, page_text
@@ -70,6 +71,7 @@ def build_app(surface: Surface) -> Starlette:
     endpoints = _Endpoints(surface)
     routes = [
         Route("/", endpoints.page),
+        Route("/runbook", endpoints.runbook),
         Route("/health", endpoints.health),
         Route("/metrics", endpoints.metrics),
         Route("/v1/ready", endpoints.ready),
@@ -210,6 +212,10 @@ class _Endpoints:
 
     async def page(self, _request: Request) -> Response:
         return HTMLResponse(page_text(), headers=page_headers())
+
+    async def runbook(self, _request: Request) -> Response:
+        text = await run_in_threadpool(runbook_text)
+        return HTMLResponse(text, headers=runbook_headers())
 
     async def metrics(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")

@@ -1,7 +1,7 @@
 """The page at `/`: its text, and the policy under which a browser runs it.
 
-Owns the Content-Security-Policy: exactly the one script and the one style of the page may run, so
-a value from a table that found its way into the markup would still do nothing.
+Owns the Content-Security-Policy, the runbook's too: exactly the one script and the one style of a
+page may run, so a value from a table that found its way into the markup would still do nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ def page_text() -> str:
 
 @cache
 def page_headers() -> dict[str, str]:
+    return policy_headers(page_text())
+
+
+def policy_headers(page: str) -> dict[str, str]:
+    """The headers of a page: it may run what is written in it, and ask this service alone."""
     policy = {
         "default-src": "'none'",
-        "script-src": _allowed("script"),
-        "style-src": _allowed("style"),
+        "script-src": _allowed("script", page),
+        "style-src": _allowed("style", page),
         "connect-src": "'self'",
         "img-src": "data:",
         "base-uri": "'none'",
@@ -39,8 +44,8 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def _allowed(tag: str) -> str:
+def _allowed(tag: str, page: str) -> str:
     """Hashes of the page's own inline elements of that kind."""
-    bodies = re.findall(rf"<{tag}>(.*?)</{tag}>", page_text(), re.DOTALL)
+    bodies = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     digests = (base64.b64encode(hashlib.sha256(body.encode()).digest()) for body in bodies)
-    return " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+    return " ".join(f"'sha256-{digest.decode()}'" for digest in digests) or "'none'"

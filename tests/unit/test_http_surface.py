@@ -188,6 +188,7 @@ def test_probes_need_no_token(guarded: Served, path: str) -> None:
     ("method", "path"),
     [
         ("GET", "/"),
+        ("GET", "/runbook"),
         ("GET", "/v1/status"),
         ("GET", "/v1/datasets"),
         ("POST", "/v1/sql"),
