@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import wraps
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, ParamSpec
 
+import duckdb
 import typer
 
 from accelerator.errors import AcceleratorError
@@ -54,6 +56,27 @@ Tables = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="NAME", help="A table to copy, without a file; repeatable."),
 ]
+
+
+def _tell_version(is_wanted: bool) -> None:
+    if is_wanted:
+        sys.stdout.write(f"dynaduck {version('dynaduck')}, DuckDB {duckdb.__version__}\n")
+        raise typer.Exit(Exit.DONE)
+
+
+@app.callback()
+def _all_commands(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_tell_version,
+            is_eager=True,
+            help="The versions of dynaduck and of DuckDB.",
+        ),
+    ] = False,
+) -> None:
+    """What holds for every command."""
 
 
 def exits(command: Callable[P, Exit]) -> Callable[P, None]:
