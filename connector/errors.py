@@ -195,7 +195,7 @@ class NotTheLeader(ServiceError):
 
 class ServiceUnreachable(ServiceError):
     code = "service_unreachable"
-    default_hint = "Start it with `dynaduck run`, or name its address."
+    default_hint = "Start it with `dynaduck run`, or say where it is: --url URL, or -c FILE."
 
 
 class CopyFailed(ServiceError):

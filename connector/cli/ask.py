@@ -69,9 +69,7 @@ def sql(
                 f"No service answers at {url}.",
                 hint="Without --url the configured service is asked, then the data file.",
             )
-        database = Database.open(
-            runtime.replica_file, memory_limit_bytes=runtime.memory_limit_bytes, read_only=True
-        )
+        database = _data_file(settings, asked)
         try:
             yield LocalQueries(
                 database,
@@ -80,7 +78,8 @@ def sql(
         finally:
             database.close()
 
-    service = RemoteQueries(client_of(settings, url))
+    asked = client_of(settings, url)
+    service = RemoteQueries(asked)
     if query is None and is_terminal():
         return _converse(SessionQueries(service, file, sys.stderr.write), result_format)
     for statement in [query] if query is not None else split(sys.stdin.read()).all:
@@ -181,12 +180,7 @@ def verify(
     except ServiceUnreachable:
         if repair:
             raise
-        file = Database.open(
-            resolved.runtime.replica_file,
-            memory_limit_bytes=resolved.runtime.memory_limit_bytes,
-            read_only=True,
-        )
-        asked = FileAsk(file, settings.name)
+        asked = FileAsk(_data_file(resolved, client), settings.name)
     source = AwsSource(aws_of(settings))
     try:
         table = source.describe_table()
@@ -213,6 +207,20 @@ def verify(
         )
     sys.stdout.write(report.sentence() + "\n")
     return Exit(report.exit_status)
+
+
+def _data_file(config: Config, silent: ServiceClient) -> Database:
+    """The data file to read from, since the service does not answer.
+
+    Raises: ServiceUnreachable where there is no file either.
+    """
+    path = config.runtime.replica_file
+    if not path.exists():
+        raise ServiceUnreachable(
+            f"No service answers at {silent.address.url}, and there is no data file "
+            f"{path.absolute()}.",
+        )
+    return Database.open(path, memory_limit_bytes=config.runtime.memory_limit_bytes, read_only=True)
 
 
 def _shape(settings: Dataset, table: TableDescription) -> Shape:

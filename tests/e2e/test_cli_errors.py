@@ -255,3 +255,34 @@ def test_a_filter_or_a_type_that_no_data_could_suit_is_named(
     }
     assert f"datasets.orders.{setting}" in refused(config, tmp_path)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "reads_file"),
+    [(("sql", "SELECT 1"), 1, True), (("verify", "orders"), 1, True), (("status",), 4, False)],
+    ids=["sql", "verify", "status"],
+)
+def test_where_nothing_is_there_to_ask_each_try_is_named(
+    tmp_path: Path, command: tuple[str, ...], status: int, reads_file: bool
+) -> None:
+    """The address, the file where one would be read, and how to go on; no file is made."""
+    port = free_port()
+    config = {
+        "datasets": [
+            {
+                "from": "dynamodb:orders",
+                "params": {"dynamodb_aws_region": REGION, "endpoint_url": "http://127.0.0.1:1"},
+            }
+        ],
+        "runtime": {"data_dir": str(tmp_path / "data"), "http": {"port": port}},
+    }
+    path = tmp_path / "dynaduck.yaml"
+    path.write_text(json.dumps(config))
+    run = dynaduck(*command, "-c", str(path))
+    assert run.returncode == status, run.stderr
+    assert f"No service answers at http://127.0.0.1:{port}" in run.stderr
+    assert (str(tmp_path / "data" / "replica.duckdb") in run.stderr) is reads_file
+    for remedy in ("`dynaduck run`", "--url", "-c"):
+        assert remedy in run.stderr
+    assert "Move the file away" not in run.stderr
+    assert not (tmp_path / "data").exists()
