@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -26,6 +25,7 @@ from connector.cli.app import (
 from connector.config.durations import parse_duration
 from connector.errors import ConfigError, DynaduckError
 from connector.fresh_file import FreshFile
+from connector.hang_up import has_terminal
 from connector.service import Service
 from connector.surface.sidecar import Sidecar
 from connector.sync import refuse_clustered, sync_once
@@ -39,6 +39,7 @@ def run(context: typer.Context, config: ConfigFile = None, table: Tables = None)
     """The service: snapshot, stream, serve, until SIGTERM. Any setting is a flag."""
     # A reload that is asked for while the data file is being opened must not end the process.
     asked_early = threading.Event()
+    had_terminal = has_terminal()
     signal.signal(signal.SIGHUP, lambda *_: asked_early.set())
     resolved = configuration(config, table, context.args, warns=True)
     file = FreshFile(resolved.runtime.replica_file)
@@ -49,9 +50,10 @@ def run(context: typer.Context, config: ConfigFile = None, table: Tables = None)
         raise
     for number in STOPPING:
         signal.signal(number, lambda *_: sidecar.stop())
-    signal.signal(signal.SIGHUP, partial(_hang_up, sidecar, had_terminal=_has_terminal()))
+    hang_up = partial(_hang_up, sidecar, had_terminal=had_terminal)
+    signal.signal(signal.SIGHUP, hang_up)
     if asked_early.is_set():
-        sidecar.reloading.ask()
+        hang_up(signal.SIGHUP, None)
     try:
         outcome = sidecar.run()
     except DynaduckError:
@@ -127,18 +129,10 @@ def _hang_up(
     sidecar: Sidecar, _number: int, _frame: FrameType | None, *, had_terminal: bool
 ) -> None:
     """SIGHUP is a reload, unless it says what it first meant: that the terminal was closed."""
-    if had_terminal and not _has_terminal():
+    if had_terminal and not has_terminal():
         sidecar.stop()
     else:
         sidecar.reloading.ask()
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 def _duration_s(text: str) -> float:
