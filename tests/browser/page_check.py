@@ -201,6 +201,26 @@ def test_a_phone_shows_it_without_scrolling_sideways(
         page.screenshot(path=str(SCREENSHOTS / f"{state}-phone.png"), full_page=True)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_code_of_a_reason_leads_to_its_section_of_the_runbook(
+    browser: Any, served: Served, scheme: str
+) -> None:
+    """On a phone too, by day and by night; the section that was asked for is in view."""
+    dataset = STATES["error"]
+    served.facts.told = ServiceStatus("1.2.3", (dataset,))
+    look = {"color_scheme": scheme, "viewport": {"width": 360, "height": 740}}
+    with page_of(browser, served, **look) as page:
+        code = dataset.reasons[0].code
+        page.click(f".reason a:has-text('{code}')")
+        page.wait_for_url(f"**/runbook#{code}")
+        top = page.evaluate(f"document.getElementById('{code}').getBoundingClientRect().top")
+        assert 0 <= top < 740
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(18, 21, 27)") is (scheme == "dark")
+        page.screenshot(path=str(SCREENSHOTS / f"runbook-{scheme}.png"))
+
+
 SEVERAL = (STATES["ready"], replace(STATES["error"], name="bills"), STATES["scans-only"])
 
 
