@@ -31,7 +31,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small tables, under five minutes")
     parser.add_argument("--rows", type=int, action="append", help="sizes of the tables")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", action="append", help="whole, inside, latency, idle, files")
+    parser.add_argument(
+        "--only", action="append", help="whole, inside, latency, idle, widening, files"
+    )
     parser.add_argument(
         "--cpu-time", action="store_true", help="in memory by CPU seconds, for a busy machine"
     )
@@ -83,6 +85,8 @@ def sections(
         found += [("whole", over_http), ("inside", in_memory), ("latency", visible)]
     found.append(("idle", lambda: whole.idle(results, directory, seconds=10 if is_quick else 60)))
     rewritten = 50_000 if is_quick else min(1_000_000, max(sizes))
+    widened = 50_000 if is_quick else max(sizes)
+    found.append(("widening", lambda: inside.widening(results, directory, rows=widened)))
     found.append(("files", lambda: inside.rewrites(results, directory, rows=rewritten)))
     return found
 

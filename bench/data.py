@@ -38,7 +38,7 @@ def item(number: int, digit: int, cents: int) -> dict[str, Any]:
     }
 
 
-def _record(at_s: int) -> dict[str, Any]:
+def record(at_s: int) -> dict[str, Any]:
     image = item(_NUMBER, _DIGIT, _CENTS)
     return {
         "awsRegion": "eu-west-1",
@@ -91,7 +91,7 @@ def stream_page(
     items in order, from its `from_item`-th on.
     """
     drawn = random.Random(f"{seed}/{shard}/{page}")
-    template = Template(_record(at_s))
+    template = Template(record(at_s))
     of_shard = max(1, rows // shards)
     first = FIRST_SEQUENCE_NUMBER + page * records
     return b",".join(

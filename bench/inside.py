@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import resource
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -103,6 +105,33 @@ class Inside:
             records += self.dataset.apply(batches).records
         return records / (self._now_s() - began_s)
 
+    def put(self, number: int, **attributes: dict[str, Any]) -> float:
+        """One item anew with these attributes; s until it is committed."""
+        image = {**data.item(number, 0, 0), **attributes}
+        record = {**data.record(AT_S), "eventName": "MODIFY"}
+        keys = {name: image[name] for name in ("pk", "sk")}
+        record["dynamodb"] = {
+            **record["dynamodb"],
+            "Keys": keys,
+            "NewImage": image,
+            "SequenceNumber": str(10**30 + number),
+        }
+        body = json.dumps({"NextShardIterator": "i", "Records": [record]}, separators=(",", ":"))
+        began_s = time.perf_counter()
+        self.dataset.apply([self._batch(0, body.encode())])
+        return time.perf_counter() - began_s
+
+    def copied_s(self, column: str) -> float:
+        """How long DuckDB takes to copy one column into a table of its own, checkpoint included."""
+        cursor = self.database.writer
+        began_s = time.perf_counter()
+        cursor.execute(f"CREATE TABLE main.copied AS SELECT {column} FROM bench")
+        self.database.checkpoint()
+        took_s = time.perf_counter() - began_s
+        cursor.execute("DROP TABLE main.copied")
+        self.database.checkpoint()
+        return took_s
+
     def _batch(self, shard: int, body: bytes) -> Batch:
         page = cut_records(body, f"s{shard}", at_ms=0)
         assert page.last_sequence_number is not None
@@ -197,6 +226,30 @@ def rewrites(results: Results, directory: Path, *, rows: int) -> None:
     name = "file size after ten rewrites, against a fresh load"
     results.add(name, path.stat().st_size / fresh_bytes, "x", rows=rows)
     inside.database.close()
+
+
+WIDER: Final = ({"N": "0.001"}, {"N": "1E-100"}, {"S": "none"})
+"""A decimal with more places, a number that only text holds, and what is no number."""
+
+
+def widening(results: Results, directory: Path, *, rows: int) -> None:
+    """One change widens a column of all rows; its commit, against a copy of the column."""
+    inside = Inside(directory / f"widening-{rows}.duckdb", rows=rows)
+    inside.load()
+    ratios = []
+    for number, value in enumerate(WIDER):
+        copied_s = inside.copied_s("balance")
+        took_s = inside.put(number, balance=value)
+        ratios.append(took_s / copied_s)
+        name = f"widening {number + 1} of {len(WIDER)}: commit"
+        results.add(name, took_s * 1000, "ms", rows=rows)
+    results.add("widening a column, against a copy of it", ratios, "x", rows=rows)
+    results.add("widening a column, most memory", _peak_bytes() / 1e6, "MB", rows=rows)
+    inside.database.close()
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _in_order(rows: int, number: int, pages: int) -> list[tuple[int, bytes]]:

@@ -230,6 +230,12 @@ class Shard:
         return self.is_done and self.committed is not None and self.committed.state in DONE
 
     @property
+    def seems_last(self) -> bool:
+        """Read to its end, which is committed, and a whole listing since then shows no child."""
+        is_read = self.committed is not None and self.committed.state is ShardState.DRAINING
+        return is_read and self.childless_since_ms is not None
+
+    @property
     def is_applied(self) -> bool:
         """Whether the last record that was handed over is committed, and so all before it."""
         if self.committed is None:

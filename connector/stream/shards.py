@@ -339,17 +339,26 @@ class ShardGraph:
 
     @property
     def is_drained(self) -> bool:
-        """A disabled stream that has been read to its end."""
+        """A disabled stream that has been read to its end, as far as listings show it.
+
+        A leaf stays unfinished for as long as it may have a child that none shows yet.
+        """
         return (
             self._stream_status == STREAM_DISABLED
             and self._listed is not None
             and self.has_begun
-            and not self._unfinished
+            and all(shard.seems_last for shard in self._unfinished.values())
         )
 
     @property
     def covered_until_ms(self) -> int | None:
-        """AWS time before which every change is in the rows; None while one shard has no proof."""
+        """AWS time before which every change is in the rows; None while one shard has no proof.
+
+        A stream without a shard to read proves nothing beyond its last sign of life.
+        """
+        if not self._unfinished:
+            alive = (shard.coverage.until_ms for shard in self._shards.values())
+            return max((ms for ms in alive if ms is not None), default=None)
         least: int | None = None
         for shard in self._unfinished.values():
             if shard.state is ShardState.DISCOVERED:
@@ -358,7 +367,7 @@ class ShardGraph:
             if covered_ms is None:
                 return None
             least = covered_ms if least is None else min(least, covered_ms)
-        return least if self._unfinished or not self.has_begun else self._aws_ms
+        return least
 
     def has_passed(self, at_ms: int) -> bool:
         """Every shard is applied beyond `at_ms`, or finished."""
@@ -555,9 +564,7 @@ class ShardGraph:
                 continue
             if shard.childless_since_ms is None:
                 shard.childless_since_ms = listing.began_ms
-            waited_ms = listing.began_ms - shard.childless_since_ms
-            is_over = listing.stream_status == STREAM_DISABLED
-            if is_over or waited_ms >= self._patience.absence_ms:
+            if listing.began_ms - shard.childless_since_ms >= self._patience.absence_ms:
                 self._finish_leaf(shard)
             else:
                 shard.asked += 1

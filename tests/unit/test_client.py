@@ -190,7 +190,7 @@ def test_a_stranger_on_the_port_is_no_service() -> None:
 
 
 def test_a_result_that_breaks_off_is_an_error(served: Served) -> None:
-    """The client never takes the first part for the whole. Refused it is where DuckDB fails first."""
+    """The client never takes the first part for the whole; it is refused where DuckDB is first."""
     sql = "SELECT CASE WHEN range > 500000 THEN error('late') ELSE 'ok' END FROM range(1000000)"
     for result_format in (ResultFormat.JSON, ResultFormat.CSV, ResultFormat.ARROW):
         with pytest.raises((AnswerCut, ServiceRefused)):

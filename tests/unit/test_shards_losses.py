@@ -258,6 +258,10 @@ class TestGaps:
         driver.keep(driver.graph.listed(Listing((), "DISABLED", START_MS, START_MS, True), 0.0))
         driver.listed("", status="DISABLED")
         driver.commit()
+        assert driver.state("a") is ShardState.DRAINING
+        driver.pass_s(300)
+        driver.listed("", status="DISABLED")
+        driver.commit()
         assert driver.state("a") is ShardState.FINISHED
         assert not driver.gaps
 
