@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +80,26 @@ def test_positions_and_time_are_in_the_file(database: Database, tmp_path: Path) 
     assert json.loads(texts["dynaduck.gaps"]) == []
 
 
-class Meddling(dict[str, Freshness]):
+class Meddling(Mapping[str, Freshness]):
     """Commits a change of rows and positions at the moment at which it is first asked."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(another=Freshness())
         self._database = database
         self.has_meddled = False
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, key: str) -> Freshness:
+        return {"another": Freshness()}[key]
+
+    def __iter__(self) -> Iterator[str]:
         if not self.has_meddled:
             self.has_meddled = True
             with self._database.transaction() as cursor:
                 cursor.execute('DELETE FROM dynaduck."orders__rows" WHERE id < 500')
                 cursor.execute("UPDATE dynaduck.generations SET positions_generation = 2")
-        return super().get(key, default)
+        yield "another"
 
 
 @BOTH

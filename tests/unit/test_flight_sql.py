@@ -256,11 +256,16 @@ def test_busy_is_unavailable(database: Database) -> None:
 def test_a_failure_after_the_first_rows_is_an_error(client: FlightClient) -> None:
     """No client can take the part that was sent for the whole result."""
     sql = "SELECT CASE WHEN range > 500000 THEN error('late') ELSE 'ok' END FROM range(1000000)"
-    info = client.info("CommandStatementQuery", query=sql)
-    reader = client.connection.do_get(info.endpoints[0].ticket)
-    assert reader.read_chunk().data.num_rows > 0
-    with pytest.raises(pa.ArrowInvalid, match="late"):
-        _drain(reader)
+    given: list[int] = []
+    for _ in range(50):
+        info = client.info("CommandStatementQuery", query=sql)
+        reader = client.connection.do_get(info.endpoints[0].ticket)
+        # Another thread of DuckDB may meet the value before the first rows are given.
+        with pytest.raises(pa.ArrowInvalid, match=r"late|gave the query up"):
+            given.extend(_sizes(reader))
+        if given:
+            break
+    assert sum(given) > 0
 
 
 # -- prepared statements --------------------------------------------------------------------------
@@ -580,6 +585,11 @@ def test_a_client_whose_time_is_over_ends_its_query(served: ServedFlight) -> Non
         with pytest.raises(flight.FlightTimedOutError):
             client.connection.do_get(info.endpoints[0].ticket, options).read_all()
         await_running(served, 0)
+
+
+def _sizes(reader: Any) -> Iterator[int]:
+    while True:
+        yield reader.read_chunk().data.num_rows
 
 
 def _drain(reader: Any) -> int:
