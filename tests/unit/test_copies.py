@@ -26,7 +26,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-def around(tmp_path: Path, live: dict[str, Freshness] | None = None) -> Circumstances:
+def around(tmp_path: Path, live: Mapping[str, Freshness] | None = None) -> Circumstances:
     return Circumstances(live or {}, AS_OF_MS + 1_000, "1.2.3", tmp_path / "spill")
 
 
