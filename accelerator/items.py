@@ -196,10 +196,7 @@ def plain_object(item: dict[str, Attribute]) -> str:
 
 
 def refuse_paths(item: dict[str, Attribute]) -> None:
-    """
-    Raises:
-        Unreadable: a name holds the character that joins the paths of unnested maps
-    """
+    """Raises Unreadable for a name that holds what joins the paths of unnested maps."""
     for name, value in item.items():
         if PATH in name:
             raise Unreadable(

@@ -210,11 +210,6 @@ class StreamReader:
         with self._lock:
             return self._graph.is_drained
 
-    @property
-    def covered_until_ms(self) -> int | None:
-        with self._lock:
-            return self._graph.covered_until_ms
-
     def has_passed(self, at_ms: int) -> bool:
         with self._lock:
             return self._graph.has_passed(at_ms)

@@ -44,6 +44,15 @@ def dataset_of(database: Database, **settings: Any) -> Dataset:
     return begun(database, spec=DatasetSpec("orders", **settings))
 
 
+def apply_without_room(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]]
+) -> None:
+    """Memory allows no new column while these are applied."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "room_for_columns", lambda *_: 0)
+        dataset.apply([changes(records)])
+
+
 def utc(text: str) -> dt.datetime:
     """A TIMESTAMP, which SQL hands out without its zone."""
     return dt.datetime.fromisoformat(text + "+00:00").replace(tzinfo=None)
@@ -339,9 +348,7 @@ def test_every_name_is_promoted_to_its_own_column(
 ) -> None:
     """What `_raw` and `_extra` held of it is the column's then."""
     dataset = dataset_of(database)
-    with monkeypatch.context() as patched:
-        patched.setattr(database, "room_for_columns", lambda rows: 0)
-        dataset.apply([changes([put(1, "a", **ODD_NAMES)])])
+    apply_without_room(dataset, monkeypatch, [put(1, "a", **ODD_NAMES)])
     while dataset.promote():
         pass
     names = dict(query(database, "SELECT attribute, column_name FROM dynaduck.columns"))
@@ -407,9 +414,7 @@ def test_every_row_that_waits_is_promoted_a_part_at_a_time(
     wide: dict[str, Any] = {f"a{n}": {"M": {"x": {"N": str(n)}}} for n in range(4)} | {
         "n": {"N": "1.5"}
     }
-    with monkeypatch.context() as patched:
-        patched.setattr(database, "room_for_columns", lambda rows: 0)
-        dataset.apply([changes([put(n, f"k{n}", **wide) for n in range(1, 8)])])
+    apply_without_room(dataset, monkeypatch, [put(n, f"k{n}", **wide) for n in range(1, 8)])
     assert query(database, "SELECT count(*) FROM orders WHERE _extra IS NOT NULL") == [(7,)]
     looked_at: list[int] = []
     while not looked_at or looked_at[-1]:
@@ -426,9 +431,7 @@ def test_rows_that_memory_does_not_allow_to_promote_are_promoted_in_smaller_part
 ) -> None:
     """An attribute does not wait for ever because all rows at once are too many."""
     dataset = dataset_of(database)
-    with monkeypatch.context() as patched:
-        patched.setattr(database, "room_for_columns", lambda rows: 0)
-        dataset.apply([changes([put(n, f"k{n}", a={"N": "1"}) for n in range(1, 8)])])
+    apply_without_room(dataset, monkeypatch, [put(n, f"k{n}", a={"N": "1"}) for n in range(1, 8)])
     waiting, asked = RowTable.waiting, []
 
     def short(table: RowTable, max_rows: int) -> pa.Table:

@@ -293,6 +293,7 @@ class TestLineage:
         driver.commit()
         assert driver.state("a") is driver.state("b") is ShardState.FINISHED
         assert is_drained(driver)
+        assert driver.graph.covered_until_ms == before_ms, "the last sign of life"
 
     def test_a_child_that_shows_late_is_read_though_the_stream_is_off(self) -> None:
         """It was there all along, and so the stream is not drained."""
