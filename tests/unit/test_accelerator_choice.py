@@ -331,6 +331,7 @@ ODD_NAMES: dict[str, Any] = {
     "\x1f": {"S": "\x1f"},
     "a\x1fb": {"N": "1"},
     "a.b": {"S": "\\\x1f"},
+    "c\x1fd": {"N": "2"},
 }
 
 
@@ -339,7 +340,13 @@ def test_every_name_is_itself_in_extra(database: Database) -> None:
     dataset = dataset_of(database, max_columns=1)
     dataset.apply([changes([put(1, "a", **ODD_NAMES)])])
     [(extra,)] = query(database, "SELECT CAST(_extra AS VARCHAR) FROM orders")
-    assert json.loads(extra) == {".": "\\u001f", "\x1f": "\x1f", "a\x1fb": 1, "a.b": "\\\x1f"}
+    assert json.loads(extra) == {
+        ".": "\\u001f",
+        "\x1f": "\x1f",
+        "a\x1fb": 1,
+        "a.b": "\\\x1f",
+        "c\x1fd": 2,
+    }
     assert read_items(database) == {"a": item("a", **ODD_NAMES)}
 
 
@@ -352,9 +359,9 @@ def test_every_name_is_promoted_to_its_own_column(
     while dataset.promote():
         pass
     names = dict(query(database, "SELECT attribute, column_name FROM dynaduck.columns"))
-    assert len(set(names.values())) == 5
+    assert len(set(names.values())) == 6
     [row] = query(database, "SELECT * FROM orders")
-    assert sorted(map(str, row)) == sorted(["a", "\\u001f", "\x1f", "1", "\\\x1f", "None"])
+    assert sorted(map(str, row)) == sorted(["a", "\\u001f", "\x1f", "1", "2", "\\\x1f", "None"])
     assert read_items(database) == {"a": item("a", **ODD_NAMES)}
 
 

@@ -189,6 +189,23 @@ def test_a_bound_in_the_text_holds_for_every_value(database: Database) -> None:
     cursor.close()
 
 
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [
+        ("SELECT format(NULL, 1)", None),
+        ("SELECT format($1, 1)", [None]),
+        ("SELECT 'a' LIKE NULL", None),
+        ("SELECT 'a' LIKE $1", [None]),
+    ],
+)
+def test_null_is_no_pattern(database: Database, sql: str, values: Parameters) -> None:
+    """It makes the result NULL, and drivers describe statements with it. LIKE is bound on 1.5."""
+    with runner(database) as (queries, _), queries.open(sql, values) as query:
+        query.start()
+        [batch] = query.batches()
+        assert batch.column(0).to_pylist() == [None]
+
+
 def test_a_verdict_says_whether_a_parameter_had_a_say(database: Database) -> None:
     """Only one that looked at no value may stand for every value."""
     cursor = database.cursor()
